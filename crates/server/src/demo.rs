@@ -1,7 +1,9 @@
-//! The built-in clip of `millrace serve --demo`: played as RTP payloads in a loop, and published by a WebRTC client.
+//! The built-in clip of `millrace serve --demo`: played in a loop as RTP payloads, which a WebRTC client publishes, and as a transport
+//! stream for the reflector.
 //!
-//! In: the time. Out: RTP payloads with timestamp and marker, each when it is due.
-//! Cost: the clip stays in memory; one payload is copied per poll, nothing is allocated.
+//! In: the time. Out: RTP payloads with timestamp and marker, or packets, each when it is due.
+//! Cost: the clip stays in memory; what is due is copied per poll.
 
 mod clip;
 pub mod publisher;
+pub mod transport;

@@ -117,15 +117,10 @@ async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: b
         opened.push(Opened::bind(addr, entrance, certificates.as_ref())?);
     }
     // Where the system chose ports, these are what everybody is told.
-    let config = &Config { relay: with_ports(&config.relay, &opened)?, ..config.clone() };
-    let rtsp_listener = match config.pump.rtsp_listen {
-        Some(listen) => Some(door::listener(listen, false).with_context(|| format!("pump.rtsp_listen {listen}"))?),
-        None => None,
-    };
-    let metrics_listener = match config.http.metrics_listen {
-        Some(listen) => Some(door::listener(listen, false).with_context(|| format!("http.metrics_listen {listen}"))?),
-        None => None,
-    };
+    let relay = with_ports(&config.relay, &opened)?;
+    let config = &Config { relay, reflect: reflected(config, with_demo), ..config.clone() };
+    let rtsp_listener = listener("pump.rtsp_listen", config.pump.rtsp_listen)?;
+    let metrics_listener = listener("http.metrics_listen", config.http.metrics_listen)?;
     let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
     let machine = Machine::bind(config, files_max)?;
     let context = machine.context();
@@ -184,20 +179,28 @@ async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: b
     // From here on whoever started it may tell it to stop.
     let mut ends = Ends::new()?;
     announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
-    go_on(&running, (certificates.as_deref(), reread), &mut ends, &mut wishes).await?;
+    let read = Read { certificates: certificates.as_deref(), config: reread, with_demo };
+    go_on(&running, &read, &mut ends, &mut wishes).await?;
     drain(config, &running, &mut ends).await;
     drop(open);
     app.connections.end().await;
     Ok(())
 }
 
+fn listener(setting: &str, listen: Option<SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
+    let opened = |listen| door::listener(listen, false).with_context(|| format!("{setting} {listen}"));
+    listen.map(opened).transpose()
+}
+
+/// What is read again when whoever runs the server says so.
+struct Read<'a> {
+    certificates: Option<&'a Certificates>,
+    config: Reread<'a>,
+    with_demo: bool,
+}
+
 /// Does what is due, and what signals say, until it is to end.
-async fn go_on(
-    running: &Running,
-    read: (Option<&Certificates>, Reread<'_>),
-    ends: &mut Ends,
-    wishes: &mut Wishes,
-) -> anyhow::Result<()> {
+async fn go_on(running: &Running, read: &Read<'_>, ends: &mut Ends, wishes: &mut Wishes) -> anyhow::Result<()> {
     let mut tick = tokio::time::interval(CONTROL_TICK);
     let mut is_leaving = false;
     while !is_leaving || running.has_receivers() {
@@ -218,6 +221,21 @@ async fn go_on(
     Ok(())
 }
 
+/// The reflector's settings, with the demo's clip as a stream unless another one is called so, or is where it would be.
+fn reflected(config: &Config, with_demo: bool) -> config::Reflect {
+    let demo = config::ReflectStream {
+        name: DEMO_STREAM.to_owned(),
+        source: vec![config::ReflectSource::Demo],
+        hls: true,
+        hls_segment: Duration::from_secs(1),
+        ..config::ReflectStream::default()
+    };
+    let mut reflect = config.reflect.clone();
+    let is_taken = reflect.streams.iter().any(|stream| stream.name == demo.name || stream.path() == demo.path());
+    reflect.streams.extend(Some(demo).filter(|_| with_demo && !is_taken));
+    reflect
+}
+
 /// The relay's settings with the addresses at which its connections come in.
 fn with_ports(relay: &config::Relay, opened: &[Opened]) -> anyhow::Result<config::Relay> {
     let of_turn = |is_tls| opened.iter().filter(move |opened| opened.speaks_turn(is_tls)).map(Opened::local_addr);
@@ -227,14 +245,14 @@ fn with_ports(relay: &config::Relay, opened: &[Opened]) -> anyhow::Result<config
 
 /// Has certificates, users and the reflector's settings read again, which may have changed. Other settings are read when the
 /// server starts.
-fn read_again(wish: Wish, (certificates, reread): (Option<&Certificates>, Reread<'_>), running: &Running) {
+fn read_again(wish: Wish, read: &Read<'_>, running: &Running) {
     tracing::info!("{wish}: certificates and users are read again, and [reflect]; other settings need a restart");
     // What cannot be leaves all as it is.
-    let applied = reread().and_then(|config| Ok(running.reflect.apply(&config.reflect)?));
+    let applied = (read.config)().and_then(|config| Ok(running.reflect.apply(&reflected(&config, read.with_demo))?));
     if let Err(error) = applied {
         tracing::error!("[reflect] stays as it was: {error:#}");
     }
-    if let Some(certificates) = certificates {
+    if let Some(certificates) = read.certificates {
         certificates.read_again();
     }
     if let Some(relay) = &running.relay {
@@ -352,7 +370,8 @@ fn announce(
         text += &line("pump", format!("http://{addr}/pump/sessions"));
     }
     for stream in running.reflect.streams() {
-        text += &line("reflected stream", format!("http://{addr}{}", stream.path));
+        let playlist = if stream.has_hls { "  (HLS: /index.m3u8 behind it)" } else { "" };
+        text += &line("reflected stream", format!("http://{addr}{}{playlist}", stream.path));
     }
     text += &line("metrics, health", format!("http://{metrics}/metrics  http://{addr}/healthz"));
     if let Some(relay) = &running.relay {

@@ -12,6 +12,9 @@ use super::LiveInput;
 /// Before the name of what the pump plays.
 const PUMP: &str = "pump:";
 
+/// And this it is alone.
+const DEMO: &str = "demo:";
+
 /// A source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReflectSource {
@@ -21,6 +24,8 @@ pub enum ReflectSource {
     Datagrams(LiveInput),
     /// What the pump plays: a title, over and over, or one of its live inputs.
     Pump(String),
+    /// The built-in clip, over and over, as a transport stream.
+    Demo,
 }
 
 /// Where to ask for a stream, and as whom.
@@ -34,13 +39,16 @@ pub struct PullSource {
 
 /// It is no source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a source is http://…, https://…, udp://[SOURCE@]ADDRESS:PORT, rtp://…, or pump: and a title")]
+#[error("a source is http://…, https://…, udp://[SOURCE@]ADDRESS:PORT, rtp://…, pump: and a title, or demo:")]
 pub struct NoSource;
 
 impl FromStr for ReflectSource {
     type Err = NoSource;
 
     fn from_str(text: &str) -> Result<Self, NoSource> {
+        if text == DEMO {
+            return Ok(ReflectSource::Demo);
+        }
         if let Some(title) = text.strip_prefix(PUMP) {
             return if title.is_empty() { Err(NoSource) } else { Ok(ReflectSource::Pump(title.to_owned())) };
         }
@@ -91,6 +99,7 @@ impl fmt::Display for ReflectSource {
             }
             ReflectSource::Datagrams(input) => input.fmt(f),
             ReflectSource::Pump(title) => write!(f, "{PUMP}{title}"),
+            ReflectSource::Demo => f.write_str(DEMO),
         }
     }
 }
@@ -107,6 +116,7 @@ mod tests {
         assert_eq!(shown("udp://@239.1.1.1:5000?interface=lo").as_deref(), Ok("udp://@239.1.1.1:5000"));
         assert_eq!(shown("rtp://127.0.0.1:5000").as_deref(), Ok("rtp://127.0.0.1:5000"));
         assert_eq!(shown("pump:live/news").as_deref(), Ok("pump:live/news"));
+        assert_eq!(shown("demo:").as_deref(), Ok("demo:"));
         for wrong in ["", "pump:", "ftp://example.org/a", "http://", "udp://name:5000", "/a.ts", "example.org/a.ts"] {
             assert_eq!(shown(wrong), Err(NoSource), "{wrong}");
         }

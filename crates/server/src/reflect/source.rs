@@ -8,6 +8,7 @@
 //! bytes, so that one which accepts and then says nothing interrupts nobody.
 
 mod datagrams;
+mod demo;
 mod pull;
 mod pump;
 #[cfg(test)]
@@ -157,6 +158,7 @@ async fn hear<S: Sink>(input: &mut Input<'_, S>, source: &ReflectSource, is_alon
     let heard = match source {
         ReflectSource::Pull(from) => pull::run(input, from, &around.http).await,
         ReflectSource::Datagrams(from) => datagrams::run(input, from, silence, is_alone).await,
+        ReflectSource::Demo => demo::run(input).await,
         ReflectSource::Pump(title) => match &around.pump {
             Some(control) => pump::run(input, title, control, silence).await,
             None => Err(Stop::because("there is no pump (see pump.enabled)")),
