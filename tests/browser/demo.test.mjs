@@ -68,6 +68,23 @@ test("the keyboard reaches the streams and the form, and starts a stream", async
   for (const id of ["open-name", "name", "source", "simulcast", "publish-start"]) assert.ok(visited.has(id), id);
 });
 
+test("the demo goes out by HTTP as well: the page plays it as HLS, and it goes on through the loop's seam", async () => {
+  await page.locator("#reflected button").first().click();
+  const from = Date.now();
+  await until("a picture", 10, () => page.evaluate(() => document.getElementById("video").videoWidth === 640));
+  console.log(`HLS: first picture after ${((Date.now() - from) / 1000).toFixed(2)} s`);
+  await until("it is live", 10, () => page.evaluate(() => window.millrace.player?.state.kind === "live"));
+  const at = () => page.evaluate(() => document.getElementById("video").currentTime);
+  const [time, now] = [await at(), Date.now()];
+  await sleep(12_000);
+  const [played, passed] = [(await at()) - time, (Date.now() - now) / 1000];
+  assert.ok(Math.abs(played - passed) < 1, `${played} s played in ${passed} s`);
+  assert.ok((await movement(page, 500)) > 1);
+  assert.equal(await page.evaluate(() => window.millrace.player.starts), 1);
+  const head = await fetch(`${server.url}/live/demo`, { method: "HEAD" });
+  assert.equal(head.headers.get("content-type"), "video/mp2t");
+});
+
 test("the page loads nothing from elsewhere", async () => {
   const hosts = await page.evaluate(() => performance.getEntriesByType("resource").map((entry) => new URL(entry.name).host));
   assert.deepEqual([...new Set(hosts)], [new URL(server.url).host]);

@@ -1,3 +1,183 @@
+// src/player.ts
+var READ_EVERY_MS = 1e3;
+var RETRY_FIRST_MS = 300;
+var RETRY_LONGEST_MS = 4e3;
+var STUCK_MAX_MS = 1e4;
+var Player = class {
+  constructor(name, known, token, video2, changed) {
+    this.name = name;
+    this.known = known;
+    this.token = token;
+    this.video = video2;
+    this.changed = changed;
+    void this.run();
+  }
+  name;
+  known;
+  token;
+  video;
+  changed;
+  state = { kind: "connecting" };
+  playing = null;
+  /** How often it began, for the curious and for tests. */
+  starts = 0;
+  abort = new AbortController();
+  hls = null;
+  /** When hls.js last repaired what the decoder did not take. */
+  recovered = -Infinity;
+  stop() {
+    this.abort.abort();
+    this.letGo();
+    this.enter({ kind: "stopped" });
+  }
+  get stopped() {
+    return this.abort.signal.aborted;
+  }
+  enter(state) {
+    this.state = this.stopped ? { kind: "stopped" } : state;
+    this.changed(this);
+  }
+  async run() {
+    let retryMs = RETRY_FIRST_MS;
+    while (!this.stopped) {
+      const begun = performance.now();
+      const why = await this.play().catch((error) => error instanceof Error ? error.message : String(error));
+      this.letGo();
+      this.playing = null;
+      if (this.stopped || this.state.kind === "elsewhere" || this.state.kind === "refused") return;
+      if (performance.now() - begun > STUCK_MAX_MS) retryMs = RETRY_FIRST_MS;
+      this.enter({ kind: "waiting", why });
+      await sleep(retryMs, this.abort.signal);
+      retryMs = Math.min(2 * retryMs, RETRY_LONGEST_MS);
+    }
+  }
+  /** Plays until it ends or fails; says why. */
+  async play() {
+    this.starts += 1;
+    const over = new AbortController();
+    const { signal } = over;
+    this.abort.signal.addEventListener("abort", () => over.abort(), { signal });
+    try {
+      const failed = new Promise((resolve) => {
+        signal.addEventListener("abort", () => resolve("stopped"));
+        this.video.addEventListener("ended", () => resolve("the stream has ended"), { signal });
+        this.begin(resolve, signal).catch((error) => resolve(String(error)));
+      });
+      return await Promise.race([failed, this.follow(signal)]);
+    } finally {
+      over.abort();
+    }
+  }
+  /** Gives the element something to play. */
+  async begin(fail, signal) {
+    const { video: video2 } = this;
+    video2.srcObject = null;
+    const stream = this.known();
+    const broken = () => fail(video2.error?.message || "the stream cannot be played");
+    if (!stream?.content_type) return fail("nothing has come yet");
+    if (!stream.hls && canPlay(video2, stream.content_type)) {
+      video2.addEventListener("error", broken, { signal });
+      return this.open(stream.path);
+    }
+    if (!stream.hls) {
+      const address = new URL(stream.path, location.href);
+      this.enter({ kind: "elsewhere", why: `${stream.content_type} is not for browsers.
+Players find it at
+${address}` });
+      return fail("it is not for browsers");
+    }
+    const { Hls, Events, ErrorTypes } = await import("./hls.js");
+    if (signal.aborted) return;
+    if (!Hls.isSupported()) {
+      video2.addEventListener("error", broken, { signal });
+      return this.open(stream.hls);
+    }
+    const player = new Hls({ enableWorker: false, backBufferLength: 30, xhrSetup: (request2) => this.sign(request2) });
+    this.hls = player;
+    player.on(Events.ERROR, (_, error) => {
+      const status = error.response?.code;
+      if (status === 401 || status === 403) {
+        this.enter({ kind: "refused", why: `${status} ${error.response?.text ?? ""}`.trim() });
+        fail("refused");
+      } else if (error.fatal && error.type === ErrorTypes.MEDIA_ERROR && performance.now() - this.recovered > STUCK_MAX_MS) {
+        this.recovered = performance.now();
+        player.recoverMediaError();
+      } else if (error.fatal) {
+        fail(status ? `HTTP ${status}` : error.details);
+      }
+    });
+    player.loadSource(stream.hls);
+    player.attachMedia(video2);
+    void video2.play().catch(() => void 0);
+  }
+  open(path) {
+    this.video.src = withToken(path, this.token);
+    void this.video.play().catch(() => void 0);
+  }
+  sign(request2) {
+    if (this.token) request2.setRequestHeader("Authorization", `Bearer ${this.token}`);
+  }
+  letGo() {
+    this.hls?.destroy();
+    this.hls = null;
+    this.video.removeAttribute("src");
+    this.video.load();
+  }
+  /** Reads what is played until it gets no further; says so. */
+  async follow(signal) {
+    const { video: video2 } = this;
+    let [framesBefore, timeBefore, movedAt, readAt] = [0, -1, performance.now(), performance.now()];
+    for (; ; ) {
+      await shown(video2, READ_EVERY_MS, signal);
+      if (signal.aborted) return "stopped";
+      const now = performance.now();
+      const quality = video2.getVideoPlaybackQuality();
+      const frames = quality.totalVideoFrames - quality.droppedVideoFrames;
+      const end = video2.buffered.length > 0 ? video2.buffered.end(video2.buffered.length - 1) : 0;
+      this.playing = {
+        width: video2.videoWidth,
+        height: video2.videoHeight,
+        framesPerSecond: 1e3 * Math.max(0, frames - framesBefore) / Math.max(1, now - readAt),
+        dropped: quality.droppedVideoFrames,
+        buffered: Math.max(0, end - video2.currentTime),
+        behind: this.hls && Number.isFinite(this.hls.latency) ? this.hls.latency : null
+      };
+      if (video2.currentTime !== timeBefore || video2.paused) movedAt = now;
+      const isLive = video2.readyState >= HTMLMediaElement.HAVE_CURRENT_DATA && now - movedAt < 2 * READ_EVERY_MS;
+      if (isLive) this.enter({ kind: "live" });
+      else if (video2.readyState > 0) this.enter({ kind: "waiting", why: "nothing arrives" });
+      if (now - movedAt > STUCK_MAX_MS) return "nothing arrives any more";
+      [framesBefore, timeBefore, readAt] = [frames, video2.currentTime, now];
+    }
+  }
+};
+function canPlay(video2, type) {
+  return type !== null && video2.canPlayType(type) !== "";
+}
+function withToken(path, token) {
+  return token ? `${path}?token=${encodeURIComponent(token)}` : path;
+}
+function shown(video2, ms, signal) {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const done = () => {
+      clearTimeout(timer);
+      video2.removeEventListener("playing", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    video2.addEventListener("playing", done);
+    signal.addEventListener("abort", done, { once: true });
+  });
+}
+function sleep(ms, signal) {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+  });
+}
+
 // src/ticker.ts
 function everyTick(intervalMs, tick) {
   const worker = new Worker(import.meta.url, { type: "module" });
@@ -206,6 +386,14 @@ var Session = class _Session {
 async function streams(token) {
   return await (await request("/api/streams", token, {})).json();
 }
+async function reflected(token) {
+  try {
+    return await (await request("/api/reflect/streams", token, {})).json();
+  } catch (error) {
+    if (error instanceof HttpError && error.status === 404) return [];
+    throw error;
+  }
+}
 async function request(url, token, init) {
   const headers = new Headers(init.headers);
   if (token) headers.set("Authorization", `Bearer ${token}`);
@@ -246,7 +434,7 @@ var Meter = class {
   beforeMs = 0;
   async read() {
     const now = /* @__PURE__ */ new Map();
-    (await this.pc.getStats()).forEach((entry) => now.set(entry.id, entry));
+    (await this.pc.getStats()).forEach((entry2) => now.set(entry2.id, entry2));
     const nowMs = performance.now();
     const flow = this.compare(now, this.beforeMs ? (nowMs - this.beforeMs) / 1e3 : Infinity);
     this.before = now;
@@ -257,45 +445,45 @@ var Meter = class {
     const flow = emptyFlow();
     let received = 0;
     let lost = 0;
-    for (const entry of now.values()) {
-      const gained = (field) => Math.max(0, number(entry[field]) - number(this.before.get(entry.id)?.[field]));
-      const codec = text(now.get(text(entry["codecId"]))?.["mimeType"]).replace(/^.*\//, "");
-      if (entry.type === "inbound-rtp") {
+    for (const entry2 of now.values()) {
+      const gained = (field) => Math.max(0, number(entry2[field]) - number(this.before.get(entry2.id)?.[field]));
+      const codec = text(now.get(text(entry2["codecId"]))?.["mimeType"]).replace(/^.*\//, "");
+      if (entry2.type === "inbound-rtp") {
         received += gained("packetsReceived");
         lost += gained("packetsLost");
-        flow.packetsLost += number(entry["packetsLost"]);
-        flow.nacks += number(entry["nackCount"]);
-        this.media(flow, entry, codec, gained("bytesReceived"), seconds);
-        if (entry["kind"] === "video") {
+        flow.packetsLost += number(entry2["packetsLost"]);
+        flow.nacks += number(entry2["nackCount"]);
+        this.media(flow, entry2, codec, gained("bytesReceived"), seconds);
+        if (entry2["kind"] === "video") {
           flow.framesPerSecond = gained("framesDecoded") / seconds;
-          flow.freezes = number(entry["freezeCount"]);
-          flow.keyframeRequests = number(entry["pliCount"]) + number(entry["firCount"]);
+          flow.freezes = number(entry2["freezeCount"]);
+          flow.keyframeRequests = number(entry2["pliCount"]) + number(entry2["firCount"]);
           const emitted = gained("jitterBufferEmittedCount");
           flow.jitterBufferMs = emitted > 0 ? 1e3 * gained("jitterBufferDelay") / emitted : null;
         } else {
-          flow.audioLevel = number(entry["audioLevel"]);
+          flow.audioLevel = number(entry2["audioLevel"]);
         }
-      } else if (entry.type === "outbound-rtp") {
-        flow.nacks += number(entry["nackCount"]);
-        flow.keyframeRequests += number(entry["pliCount"]);
-        this.media(flow, entry, codec, gained("bytesSent"), seconds);
-        if (entry["kind"] === "video") {
+      } else if (entry2.type === "outbound-rtp") {
+        flow.nacks += number(entry2["nackCount"]);
+        flow.keyframeRequests += number(entry2["pliCount"]);
+        this.media(flow, entry2, codec, gained("bytesSent"), seconds);
+        if (entry2["kind"] === "video") {
           const framesPerSecond = gained("framesEncoded") / seconds;
           flow.framesPerSecond = Math.max(flow.framesPerSecond, framesPerSecond);
           flow.layers.push({
-            rid: text(entry["rid"]),
-            width: number(entry["frameWidth"]),
-            height: number(entry["frameHeight"]),
+            rid: text(entry2["rid"]),
+            width: number(entry2["frameWidth"]),
+            height: number(entry2["frameHeight"]),
             framesPerSecond,
             bitrate: 8 * gained("bytesSent") / seconds
           });
         }
-      } else if (entry.type === "remote-inbound-rtp") {
-        flow.loss = Math.max(flow.loss, number(entry["fractionLost"]));
-      } else if (entry.type === "candidate-pair" && entry["nominated"] === true) {
-        if (entry["currentRoundTripTime"] !== void 0) flow.roundTripMs = 1e3 * number(entry["currentRoundTripTime"]);
-      } else if (entry.type === "transport") {
-        flow.cipher = text(entry["srtpCipher"]);
+      } else if (entry2.type === "remote-inbound-rtp") {
+        flow.loss = Math.max(flow.loss, number(entry2["fractionLost"]));
+      } else if (entry2.type === "candidate-pair" && entry2["nominated"] === true) {
+        if (entry2["currentRoundTripTime"] !== void 0) flow.roundTripMs = 1e3 * number(entry2["currentRoundTripTime"]);
+      } else if (entry2.type === "transport") {
+        flow.cipher = text(entry2["srtpCipher"]);
       }
     }
     if (received + lost > 0) flow.loss = lost / (received + lost);
@@ -303,13 +491,13 @@ var Meter = class {
     return flow;
   }
   /** What inbound and outbound entries have in common. */
-  media(flow, entry, codec, bytes, seconds) {
+  media(flow, entry2, codec, bytes, seconds) {
     flow.bytes += bytes;
-    if (entry["kind"] === "video") {
+    if (entry2["kind"] === "video") {
       flow.videoBitrate += 8 * bytes / seconds;
       flow.videoCodec = codec;
-      flow.width = Math.max(flow.width, number(entry["frameWidth"]));
-      flow.height = Math.max(flow.height, number(entry["frameHeight"]));
+      flow.width = Math.max(flow.width, number(entry2["frameWidth"]));
+      flow.height = Math.max(flow.height, number(entry2["frameHeight"]));
     } else {
       flow.audioBitrate += 8 * bytes / seconds;
       flow.audioCodec = codec;
@@ -509,11 +697,28 @@ function showStats(watcher) {
   list.replaceChildren(...rows.map(([term, value]) => row(term, value)));
   chart(flow, flow.videoBitrate);
 }
+function showPlaying(player, known) {
+  const list = byId("stats");
+  const { playing } = player;
+  byId("chart").hidden = true;
+  if (!playing) return list.replaceChildren();
+  const rows = [
+    ["Resolution", playing.width ? `${playing.width} × ${playing.height}` : "–"],
+    ["Frames per second", playing.framesPerSecond.toFixed(0)],
+    ["Rate", known?.rate ? kilobits(known.rate) : "–"],
+    ["Behind", playing.behind === null ? "–" : `${playing.behind.toFixed(1)} s`],
+    ["Buffer", `${playing.buffered.toFixed(1)} s`],
+    ["Frames dropped", String(playing.dropped)],
+    ["Address", known?.path ?? "–"],
+    ["Playlist", known?.hls ?? "–"]
+  ];
+  list.replaceChildren(...rows.map(([term, value]) => row(term, value)));
+}
 function showLayers(watcher, rids) {
   const box = byId("layers");
-  const video2 = watcher.server?.layers?.find((layer) => layer.layer_count > 1);
+  const video2 = watcher?.server?.layers?.find((layer) => layer.layer_count > 1);
   box.hidden = !video2;
-  if (!video2) return;
+  if (!watcher || !video2) return;
   const shape = `${watcher.name} ${video2.layer_count} ${rids.join()}`;
   if (box.dataset["shape"] !== shape) {
     box.dataset["shape"] = shape;
@@ -581,8 +786,8 @@ function byId(id) {
 }
 
 // src/watch.ts
-var RETRY_FIRST_MS = 300;
-var RETRY_LONGEST_MS = 4e3;
+var RETRY_FIRST_MS2 = 300;
+var RETRY_LONGEST_MS2 = 4e3;
 var DISCONNECTED_MAX_MS2 = 5e3;
 var CONNECT_MAX_MS = 8e3;
 var SILENCE_SHOWN_MS = 2500;
@@ -632,11 +837,11 @@ var Watcher = class {
     this.changed(this);
   }
   async run() {
-    let retryMs = RETRY_FIRST_MS;
+    let retryMs = RETRY_FIRST_MS2;
     while (!this.stopped) {
       try {
         await this.connect();
-        retryMs = RETRY_FIRST_MS;
+        retryMs = RETRY_FIRST_MS2;
         const why = await this.follow();
         this.enter({ kind: "waiting", why });
       } catch (error) {
@@ -651,8 +856,8 @@ var Watcher = class {
       this.session = null;
       this.flow = null;
       if (gone && !this.stopped) void gone.close();
-      await sleep(retryMs, this.abort.signal);
-      retryMs = Math.min(2 * retryMs, RETRY_LONGEST_MS);
+      await sleep2(retryMs, this.abort.signal);
+      retryMs = Math.min(2 * retryMs, RETRY_LONGEST_MS2);
     }
   }
   /** Makes a connection; returns once media can flow. */
@@ -690,7 +895,7 @@ var Watcher = class {
     const meter = new Meter(session.pc);
     let silentSince = performance.now();
     while (!this.stopped) {
-      await sleep(1e3, this.abort.signal);
+      await sleep2(1e3, this.abort.signal);
       const lost = await lostConnection(session.pc);
       if (lost || this.stopped) return lost ?? "stopped";
       this.flow = await meter.read();
@@ -725,11 +930,11 @@ async function lostConnection(pc) {
   const since = performance.now();
   while (pc.connectionState === "disconnected") {
     if (performance.now() - since > DISCONNECTED_MAX_MS2) return "connection lost";
-    await sleep(100);
+    await sleep2(100);
   }
   return pc.connectionState === "connected" ? null : "connection lost";
 }
-function sleep(ms, signal) {
+function sleep2(ms, signal) {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();
     const timer = setTimeout(resolve, ms);
@@ -745,14 +950,17 @@ var video;
 var tokenField;
 var millrace = {
   watcher: null,
+  player: null,
   publisher: null,
   streams: [],
+  reflected: [],
   watch,
+  play,
   publish,
   refresh
 };
 function watch(name) {
-  void millrace.watcher?.stop();
+  leave();
   const watcher = new Watcher(name, tokenField.value, (watcher2) => {
     if (millrace.watcher === watcher2) showWatcher(watcher2);
   });
@@ -761,6 +969,23 @@ function watch(name) {
   showWatcher(watcher);
   showStreams();
   return watcher;
+}
+function play(name) {
+  leave();
+  const known = () => millrace.reflected.find((stream) => stream.name === name);
+  const player = new Player(name, known, tokenField.value, video, (player2) => {
+    if (millrace.player === player2) showPlayer(player2);
+  });
+  millrace.player = player;
+  showPlayer(player);
+  showStreams();
+  return player;
+}
+function leave() {
+  void millrace.watcher?.stop();
+  millrace.player?.stop();
+  millrace.watcher = null;
+  millrace.player = null;
 }
 async function publish(options) {
   await millrace.publisher?.stop();
@@ -775,20 +1000,18 @@ async function publish(options) {
 }
 async function refresh() {
   try {
-    millrace.streams = await streams(tokenField.value);
+    const token = tokenField.value;
+    [millrace.streams, millrace.reflected] = await Promise.all([streams(token), reflected(token)]);
     showStreams();
   } catch (error) {
     millrace.streams = [];
+    millrace.reflected = [];
     showStreams(error instanceof Error ? error.message : String(error));
   }
 }
 function showWatcher(watcher) {
   const { state } = watcher;
-  element("watching", HTMLElement).textContent = watcher.name;
-  const label = element("state", HTMLElement);
-  label.dataset["kind"] = state.kind;
-  label.textContent = state.kind;
-  element("overlay", HTMLElement).textContent = {
+  showState(watcher.name, state.kind, {
     connecting: "Connecting …",
     live: "",
     waiting: "why" in state ? `Waiting for ${watcher.name} …
@@ -796,30 +1019,64 @@ ${state.why}` : "",
     refused: "why" in state ? `Not allowed: ${state.why}
 Is the token right?` : "",
     stopped: "Stopped"
-  }[state.kind];
+  }[state.kind]);
   if (video.srcObject !== watcher.stream && watcher.stream.getTracks().length > 0) video.srcObject = watcher.stream;
   if (state.kind === "live" && video.paused) void video.play().catch(() => void 0);
-  element("stop", HTMLButtonElement).disabled = state.kind === "stopped";
   showStats(watcher);
   const tracks = millrace.streams.find((stream) => stream.name === watcher.name)?.tracks;
   showLayers(watcher, tracks?.find((track) => track.kind === "video")?.rids ?? []);
 }
+function showPlayer(player) {
+  const { state } = player;
+  showState(player.name, state.kind, {
+    connecting: "Connecting …",
+    live: "",
+    waiting: "why" in state ? `Waiting for ${player.name} …
+${state.why}` : "",
+    refused: "why" in state ? `Not allowed: ${state.why}
+Is the token right?` : "",
+    elsewhere: "why" in state ? state.why : "",
+    stopped: "Stopped"
+  }[state.kind]);
+  showLayers(null, []);
+  showPlaying(player, millrace.reflected.find((stream) => stream.name === player.name));
+}
+function showState(name, kind, overlay) {
+  element("watching", HTMLElement).textContent = name;
+  const label = element("state", HTMLElement);
+  label.dataset["kind"] = kind;
+  label.textContent = kind === "elsewhere" ? "" : kind;
+  element("overlay", HTMLElement).textContent = overlay;
+  element("stop", HTMLButtonElement).disabled = kind === "stopped";
+}
 function showStreams(problem = "") {
-  const items = millrace.streams.map((stream) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(stream.name, small(summary(stream)));
-    button.setAttribute("aria-current", String(stream.name === millrace.watcher?.name));
-    button.addEventListener("click", () => watch(stream.name));
-    return button;
-  });
-  const list = element("streams", HTMLElement);
+  const broadcasts = millrace.streams.map(
+    (stream) => entry(stream.name, summary(stream), stream.name === millrace.watcher?.name, () => watch(stream.name))
+  );
+  const empty = problem || (millrace.reflected.length > 0 ? "" : "None yet. Publish one below.");
+  showList("streams", broadcasts, empty, problem !== "");
+  const byHttp = millrace.reflected.map(
+    (stream) => entry(stream.name, summaryOf(stream), stream.name === millrace.player?.name, () => play(stream.name))
+  );
+  element("reflected-title", HTMLElement).hidden = byHttp.length === 0;
+  showList("reflected", byHttp, "", false);
+}
+function entry(name, text2, isCurrent, chosen) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(name, small(text2));
+  button.setAttribute("aria-current", String(isCurrent));
+  button.addEventListener("click", chosen);
+  return button;
+}
+function showList(id, items, empty, isError) {
+  const list = element(id, HTMLElement);
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
   if (items.length === 0) {
-    const empty = document.createElement("p");
-    empty.textContent = problem || "None yet. Publish one below.";
-    empty.classList.toggle("error", problem !== "");
-    list.replaceChildren(empty);
+    const text2 = document.createElement("p");
+    text2.textContent = empty;
+    text2.classList.toggle("error", isError);
+    list.replaceChildren(...empty ? [text2] : []);
     return;
   }
   list.replaceChildren(
@@ -833,8 +1090,15 @@ function showStreams(problem = "") {
 }
 function summary(stream) {
   const codecs = stream.tracks.map((track) => track.codec + (track.rids.length > 1 ? ` ×${track.rids.length}` : ""));
-  const viewers = stream.viewers === 1 ? "1 viewer" : `${stream.viewers} viewers`;
-  return [stream.state, viewers, ...codecs].join(" · ");
+  return [stream.state, viewers(stream.viewers), ...codecs].join(" · ");
+}
+function summaryOf(stream) {
+  const type = (stream.content_type ?? "").replace(/;.*/, "");
+  const known = [stream.live ? "live" : "no source", viewers(stream.viewers), stream.rate ? kilobits(stream.rate) : ""];
+  return [...known, stream.hls ? `${type}, HLS` : type].filter((text2) => text2 !== "").join(" · ");
+}
+function viewers(count) {
+  return count === 1 ? "1 viewer" : `${count} viewers`;
 }
 function showPublisher(publisher) {
   const running = publisher.state !== "stopped";
@@ -895,7 +1159,10 @@ function listen() {
     event.preventDefault();
     watch(element("open-name", HTMLInputElement).value.trim());
   });
-  on("stop", "click", () => void millrace.watcher?.stop());
+  on("stop", "click", () => {
+    void millrace.watcher?.stop();
+    millrace.player?.stop();
+  });
   on("full", "click", () => void element("screen", HTMLElement).requestFullscreen());
   on("sound", "click", () => video.muted = !video.muted);
   video.addEventListener("volumechange", () => {
@@ -908,7 +1175,7 @@ function listen() {
     void refresh();
   });
   addEventListener("pagehide", () => {
-    void millrace.watcher?.stop();
+    leave();
     void millrace.publisher?.stop();
   });
 }
@@ -924,7 +1191,10 @@ async function startPage() {
   const wanted = query.get("watch");
   if (wanted) watch(wanted);
   await refresh();
-  if (!millrace.watcher && millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
+  if (millrace.watcher || millrace.player) return;
+  const played = query.get("play");
+  if (played) play(played);
+  else if (millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
 }
 function on(id, type, action) {
   element(id, HTMLElement).addEventListener(type, action);

@@ -1,12 +1,13 @@
-// The page: one stage to watch on, the list of streams, and a form to publish. State lives in the watcher and the
-// publisher; this file only shows it and passes on what a person does.
+// The page: one stage to watch on, the lists of streams, and a form to publish. State lives in the watcher, the player
+// and the publisher; this file only shows it and passes on what a person does.
 //
-// Addresses: `/` plays the stream `demo` when it is live; `/?watch=NAME` watches at once; `/?publish=NAME` fills in
-// the form, with `&source=`, `&codec=`, `&simulcast=0` and `&size=960x540` if wanted.
+// Addresses: `/` plays the stream `demo` when it is live; `/?watch=NAME` watches at once, and `/?play=NAME` plays a
+// reflected stream; `/?publish=NAME` fills in the form, with `&source=`, `&codec=`, `&simulcast=0` and `&size=960x540` if wanted.
 
+import { Player } from "./player.js";
 import { Publisher, type PublishOptions } from "./publish.js";
-import { streams, type Stream } from "./signal.js";
-import { showLayers, showStats } from "./view.js";
+import { reflected, streams, type Reflected, type Stream } from "./signal.js";
+import { kilobits, showLayers, showPlaying, showStats } from "./view.js";
 import { Watcher } from "./watch.js";
 
 const LIST_EVERY_MS = 2000;
@@ -19,9 +20,12 @@ let tokenField: HTMLInputElement;
 /** What tests and the console may look at. */
 const millrace = {
   watcher: null as Watcher | null,
+  player: null as Player | null,
   publisher: null as Publisher | null,
   streams: [] as Stream[],
+  reflected: [] as Reflected[],
   watch,
+  play,
   publish,
   refresh,
 };
@@ -31,8 +35,9 @@ declare global {
     millrace: typeof millrace;
   }
 }
+
 function watch(name: string): Watcher {
-  void millrace.watcher?.stop();
+  leave();
   const watcher = new Watcher(name, tokenField.value, (watcher) => {
     if (millrace.watcher === watcher) showWatcher(watcher);
   });
@@ -41,6 +46,27 @@ function watch(name: string): Watcher {
   showWatcher(watcher);
   showStreams();
   return watcher;
+}
+
+/** Plays a reflected stream. */
+function play(name: string): Player {
+  leave();
+  const known = () => millrace.reflected.find((stream) => stream.name === name);
+  const player = new Player(name, known, tokenField.value, video, (player) => {
+    if (millrace.player === player) showPlayer(player);
+  });
+  millrace.player = player;
+  showPlayer(player);
+  showStreams();
+  return player;
+}
+
+/** Whatever is on the stage ends. */
+function leave(): void {
+  void millrace.watcher?.stop();
+  millrace.player?.stop();
+  millrace.watcher = null;
+  millrace.player = null;
 }
 
 async function publish(options: Partial<PublishOptions> & { name: string }): Promise<Publisher> {
@@ -57,52 +83,87 @@ async function publish(options: Partial<PublishOptions> & { name: string }): Pro
 
 async function refresh(): Promise<void> {
   try {
-    millrace.streams = await streams(tokenField.value);
+    const token = tokenField.value;
+    [millrace.streams, millrace.reflected] = await Promise.all([streams(token), reflected(token)]);
     showStreams();
   } catch (error) {
     millrace.streams = [];
+    millrace.reflected = [];
     showStreams(error instanceof Error ? error.message : String(error));
   }
 }
 
 function showWatcher(watcher: Watcher): void {
   const { state } = watcher;
-  element("watching", HTMLElement).textContent = watcher.name;
-  const label = element("state", HTMLElement);
-  label.dataset["kind"] = state.kind;
-  label.textContent = state.kind;
-  element("overlay", HTMLElement).textContent = {
+  showState(watcher.name, state.kind, {
     connecting: "Connecting …",
     live: "",
     waiting: "why" in state ? `Waiting for ${watcher.name} …\n${state.why}` : "",
     refused: "why" in state ? `Not allowed: ${state.why}\nIs the token right?` : "",
     stopped: "Stopped",
-  }[state.kind];
+  }[state.kind]);
   // Not before there is a track: a source without any would hold back the page's load event.
   if (video.srcObject !== watcher.stream && watcher.stream.getTracks().length > 0) video.srcObject = watcher.stream;
   if (state.kind === "live" && video.paused) void video.play().catch(() => undefined);
-  element("stop", HTMLButtonElement).disabled = state.kind === "stopped";
   showStats(watcher);
   const tracks = millrace.streams.find((stream) => stream.name === watcher.name)?.tracks;
   showLayers(watcher, tracks?.find((track) => track.kind === "video")?.rids ?? []);
 }
 
+function showPlayer(player: Player): void {
+  const { state } = player;
+  showState(player.name, state.kind, {
+    connecting: "Connecting …",
+    live: "",
+    waiting: "why" in state ? `Waiting for ${player.name} …\n${state.why}` : "",
+    refused: "why" in state ? `Not allowed: ${state.why}\nIs the token right?` : "",
+    elsewhere: "why" in state ? state.why : "",
+    stopped: "Stopped",
+  }[state.kind]);
+  showLayers(null, []);
+  showPlaying(player, millrace.reflected.find((stream) => stream.name === player.name));
+}
+
+function showState(name: string, kind: string, overlay: string): void {
+  element("watching", HTMLElement).textContent = name;
+  const label = element("state", HTMLElement);
+  label.dataset["kind"] = kind;
+  label.textContent = kind === "elsewhere" ? "" : kind;
+  element("overlay", HTMLElement).textContent = overlay;
+  element("stop", HTMLButtonElement).disabled = kind === "stopped";
+}
+
 function showStreams(problem = ""): void {
-  const items = millrace.streams.map((stream) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(stream.name, small(summary(stream)));
-    button.setAttribute("aria-current", String(stream.name === millrace.watcher?.name));
-    button.addEventListener("click", () => watch(stream.name));
-    return button;
-  });
-  const list = element("streams", HTMLElement);
+  const broadcasts = millrace.streams.map((stream) =>
+    entry(stream.name, summary(stream), stream.name === millrace.watcher?.name, () => watch(stream.name)),
+  );
+  const empty = problem || (millrace.reflected.length > 0 ? "" : "None yet. Publish one below.");
+  showList("streams", broadcasts, empty, problem !== "");
+  const byHttp = millrace.reflected.map((stream) =>
+    entry(stream.name, summaryOf(stream), stream.name === millrace.player?.name, () => play(stream.name)),
+  );
+  element("reflected-title", HTMLElement).hidden = byHttp.length === 0;
+  showList("reflected", byHttp, "", false);
+}
+
+function entry(name: string, text: string, isCurrent: boolean, chosen: () => void): HTMLButtonElement {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(name, small(text));
+  button.setAttribute("aria-current", String(isCurrent));
+  button.addEventListener("click", chosen);
+  return button;
+}
+
+/** What has the focus keeps it. */
+function showList(id: string, items: HTMLButtonElement[], empty: string, isError: boolean): void {
+  const list = element(id, HTMLElement);
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement as HTMLButtonElement);
   if (items.length === 0) {
-    const empty = document.createElement("p");
-    empty.textContent = problem || "None yet. Publish one below.";
-    empty.classList.toggle("error", problem !== "");
-    list.replaceChildren(empty);
+    const text = document.createElement("p");
+    text.textContent = empty;
+    text.classList.toggle("error", isError);
+    list.replaceChildren(...(empty ? [text] : []));
     return;
   }
   list.replaceChildren(
@@ -117,8 +178,17 @@ function showStreams(problem = ""): void {
 
 function summary(stream: Stream): string {
   const codecs = stream.tracks.map((track) => track.codec + (track.rids.length > 1 ? ` ×${track.rids.length}` : ""));
-  const viewers = stream.viewers === 1 ? "1 viewer" : `${stream.viewers} viewers`;
-  return [stream.state, viewers, ...codecs].join(" · ");
+  return [stream.state, viewers(stream.viewers), ...codecs].join(" · ");
+}
+
+function summaryOf(stream: Reflected): string {
+  const type = (stream.content_type ?? "").replace(/;.*/, "");
+  const known = [stream.live ? "live" : "no source", viewers(stream.viewers), stream.rate ? kilobits(stream.rate) : ""];
+  return [...known, stream.hls ? `${type}, HLS` : type].filter((text) => text !== "").join(" · ");
+}
+
+function viewers(count: number): string {
+  return count === 1 ? "1 viewer" : `${count} viewers`;
 }
 
 function showPublisher(publisher: Publisher): void {
@@ -184,7 +254,10 @@ function listen(): void {
     event.preventDefault();
     watch(element("open-name", HTMLInputElement).value.trim());
   });
-  on("stop", "click", () => void millrace.watcher?.stop());
+  on("stop", "click", () => {
+    void millrace.watcher?.stop();
+    millrace.player?.stop();
+  });
   on("full", "click", () => void element("screen", HTMLElement).requestFullscreen());
   on("sound", "click", () => (video.muted = !video.muted));
   video.addEventListener("volumechange", () => {
@@ -197,7 +270,7 @@ function listen(): void {
     void refresh();
   });
   addEventListener("pagehide", () => {
-    void millrace.watcher?.stop();
+    leave();
     void millrace.publisher?.stop();
   });
 }
@@ -214,7 +287,10 @@ export async function startPage(): Promise<void> {
   const wanted = query.get("watch");
   if (wanted) watch(wanted);
   await refresh();
-  if (!millrace.watcher && millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
+  if (millrace.watcher || millrace.player) return;
+  const played = query.get("play");
+  if (played) play(played);
+  else if (millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
 }
 
 function on(id: string, type: string, action: (event: Event) => void): void {

@@ -122,6 +122,28 @@ export async function streams(token: string): Promise<Stream[]> {
   return (await (await request("/api/streams", token, {})).json()) as Stream[];
 }
 
+/** One entry of `GET /api/reflect/streams`. */
+export interface Reflected {
+  name: string;
+  path: string;
+  /** Its playlist, where it is served as HLS. */
+  hls: string | null;
+  content_type: string | null;
+  live: boolean;
+  rate: number;
+  viewers: number;
+}
+
+/** Streams that go out by HTTP; none where the server reflects nothing. */
+export async function reflected(token: string): Promise<Reflected[]> {
+  try {
+    return (await (await request("/api/reflect/streams", token, {})).json()) as Reflected[];
+  } catch (error) {
+    if (error instanceof HttpError && error.status === 404) return [];
+    throw error;
+  }
+}
+
 async function request(url: string, token: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);
   if (token) headers.set("Authorization", `Bearer ${token}`);

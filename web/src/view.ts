@@ -1,5 +1,7 @@
 // Shows what arrives: numbers, the bitrate of the last minute, and the choice of layer.
 
+import type { Player } from "./player.js";
+import type { Reflected } from "./signal.js";
 import type { Watcher } from "./watch.js";
 
 const CHART_SECONDS = 60;
@@ -31,12 +33,31 @@ export function showStats(watcher: Watcher): void {
   chart(flow, flow.videoBitrate);
 }
 
+/** `known` is what the server says of the stream. */
+export function showPlaying(player: Player, known: Reflected | undefined): void {
+  const list = byId("stats");
+  const { playing } = player;
+  byId("chart").hidden = true;
+  if (!playing) return list.replaceChildren();
+  const rows: [string, string][] = [
+    ["Resolution", playing.width ? `${playing.width} × ${playing.height}` : "–"],
+    ["Frames per second", playing.framesPerSecond.toFixed(0)],
+    ["Rate", known?.rate ? kilobits(known.rate) : "–"],
+    ["Behind", playing.behind === null ? "–" : `${playing.behind.toFixed(1)} s`],
+    ["Buffer", `${playing.buffered.toFixed(1)} s`],
+    ["Frames dropped", String(playing.dropped)],
+    ["Address", known?.path ?? "–"],
+    ["Playlist", known?.hls ?? "–"],
+  ];
+  list.replaceChildren(...rows.map(([term, value]) => row(term, value)));
+}
+
 /** Radio buttons for each layer of the video, made anew only when the layers are others. */
-export function showLayers(watcher: Watcher, rids: string[]): void {
+export function showLayers(watcher: Watcher | null, rids: string[]): void {
   const box = byId("layers");
-  const video = watcher.server?.layers?.find((layer) => layer.layer_count > 1);
+  const video = watcher?.server?.layers?.find((layer) => layer.layer_count > 1);
   box.hidden = !video;
-  if (!video) return;
+  if (!watcher || !video) return;
   const shape = `${watcher.name} ${video.layer_count} ${rids.join()}`;
   if (box.dataset["shape"] !== shape) {
     box.dataset["shape"] = shape;
@@ -99,7 +120,7 @@ function chart(reading: unknown, bitrate: number): void {
   byId("line").setAttribute("points", points.join(" "));
 }
 
-function kilobits(bitsPerSecond: number): string {
+export function kilobits(bitsPerSecond: number): string {
   return bitsPerSecond >= 1e6 ? `${(bitsPerSecond / 1e6).toFixed(2)} Mbit/s` : `${Math.round(bitsPerSecond / 1e3)} kbit/s`;
 }
 

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Problem;
 
-/// Nothing from elsewhere is loaded; media comes from the peer connection.
+/// Nothing from elsewhere is loaded; media comes from the peer connection, from here, or out of hls.js (blob).
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; \
                       object-src 'none'; base-uri 'none'; frame-ancestors 'self'";
 
@@ -21,6 +21,7 @@ pub(super) async fn page(method: Method, uri: Uri) -> Response {
     let (content_type, content) = match uri.path() {
         "/" | "/index.html" => (HTML, include_str!("../../../../web/dist/index.html")),
         "/app.js" => (SCRIPT, include_str!("../../../../web/dist/app.js")),
+        "/hls.js" => (SCRIPT, include_str!("../../../../web/dist/hls.js")),
         "/style.css" => (STYLE, include_str!("../../../../web/dist/style.css")),
         _ => return nothing().await.into_response(),
     };

@@ -507,7 +507,9 @@ async fn metrics_are_for_no_page_of_another_origin_and_can_be_apart() {
 #[tokio::test]
 async fn the_page_is_part_of_the_server() {
     let test = Harness::new();
-    for (path, content_type) in [("/", "text/html"), ("/app.js", "text/javascript"), ("/style.css", "text/css")] {
+    for (path, content_type) in
+        [("/", "text/html"), ("/app.js", "text/javascript"), ("/hls.js", "text/javascript"), ("/style.css", "text/css")]
+    {
         let response = test.send("GET", path, &[], "").await;
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         assert!(header(&response, "content-type").starts_with(content_type));
