@@ -333,6 +333,7 @@ fn path(path: &Option<String>) -> Result<(), String> {
 /// Bytes of a key of HMAC-SHA-256 at least (RFC 2104 §3).
 const KEY_BYTES_MIN: usize = 32;
 
+#[allow(clippy::ptr_arg, reason = "the setting is a list, and its check is given that")]
 fn url_keys(keys: &Vec<Secret>) -> Result<(), Wrong> {
     match keys.iter().map(|Secret(text)| text.len()).enumerate().find(|(_, len)| *len < KEY_BYTES_MIN) {
         Some((index, len)) => {
