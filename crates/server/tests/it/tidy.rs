@@ -8,7 +8,7 @@ use server::config::Config;
 
 /// Who knows whom, from the bottom up. Crates that do not stand here may know whom they like of those before them in the
 /// workspace's list.
-const KNOWN: [(&str, &[&str]); 17] = [
+const KNOWN: [(&str, &[&str]); 18] = [
     ("wire", &[]),
     ("counters", &[]),
     ("wheel", &["counters"]),
@@ -21,6 +21,7 @@ const KNOWN: [(&str, &[&str]); 17] = [
     ("live", &["pump", "wire"]),
     ("relay", &["counters", "dtls", "wheel", "wire"]),
     ("reflect", &["counters", "wire"]),
+    ("livekit", &[]),
     ("acme", &["counters"]),
     ("titles", &["counters", "pump", "wire"]),
     ("webrtc", &["srtp", "wire"]),
@@ -29,8 +30,9 @@ const KNOWN: [(&str, &[&str]); 17] = [
 ];
 
 /// These are told the time, and what came; they wait for nothing.
-const SANS_IO: [&str; 13] = [
-    "wire", "counters", "wheel", "srtp", "tls", "dtls", "rooms", "pump", "live", "relay", "reflect", "webrtc", "client",
+const SANS_IO: [&str; 14] = [
+    "wire", "counters", "wheel", "srtp", "tls", "dtls", "rooms", "pump", "live", "relay", "reflect", "livekit",
+    "webrtc", "client",
 ];
 
 /// What gives away that they are not. Sockets that are values of a link are not among these.
