@@ -1,0 +1,132 @@
+//! Data packets: who sent them, and who gets them.
+//!
+//! The server says who a packet is from; what is in it is the clients'. It goes to everybody else, or to whom it names.
+//! Packets with a nonce that the room has just seen are dropped, and so are reliable ones that a client sends again
+//! after it has come back.
+
+use std::sync::Arc;
+
+use livekit_protocol::data_packet::Value;
+use livekit_protocol::{DataPacket, UserPacket, data_packet, data_stream};
+use prost::Message as _;
+
+use crate::directory::Number;
+use crate::limits::{DATA_BYTES_MAX, NONCES_MAX};
+use crate::media::{Channel, Request, SessionId};
+use crate::participant::Participant;
+use crate::room::Room;
+use crate::turn::Turn;
+
+/// A packet from somebody's data channel.
+pub(crate) fn handle(room: &mut Room, who: Number, channel: Channel, bytes: &[u8], turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    if !member.permission.can_publish_data || bytes.len() > DATA_BYTES_MAX {
+        return;
+    }
+    let Ok(mut packet) = DataPacket::decode(bytes) else { return };
+    if channel == Channel::Reliable && packet.sequence > 0 {
+        if packet.sequence <= member.last_reliable {
+            return;
+        }
+        member.last_reliable = packet.sequence;
+    }
+    if sign(member, &mut packet) {
+        send(room, Some(who), channel, packet, turn);
+    }
+}
+
+/// Writes the sender into a packet; false when this sender may not send it.
+#[allow(deprecated, reason = "older clients read these fields")]
+fn sign(sender: &Participant, packet: &mut DataPacket) -> bool {
+    let is_hidden = sender.is_hidden();
+    let shown = |text: &String| if is_hidden { String::new() } else { text.clone() };
+    packet.participant_sid = sender.sid.clone();
+    // An agent may speak for somebody: then what it sends is marked as made.
+    let speaks_for =
+        sender.is_agent() && !packet.participant_identity.is_empty() && packet.participant_identity != sender.identity;
+    let mut is_for_other = false;
+    match &mut packet.value {
+        None | Some(Value::Speaker(_)) => return false,
+        Some(Value::Transcription(_)) => return sender.is_agent(),
+        Some(Value::User(user)) => {
+            (user.participant_sid, user.participant_identity) = (shown(&sender.sid), shown(&sender.identity));
+        }
+        Some(Value::ChatMessage(message)) if speaks_for => (message.generated, is_for_other) = (true, true),
+        Some(Value::StreamHeader(header)) if speaks_for => {
+            if let Some(data_stream::header::ContentHeader::TextHeader(text)) = &mut header.content_header {
+                (text.generated, is_for_other) = (true, true);
+            }
+        }
+        Some(_) => {}
+    }
+    if !is_for_other {
+        packet.participant_identity = shown(&sender.identity);
+    }
+    true
+}
+
+/// Sends a packet on; without a sender it is from an admin.
+#[allow(deprecated, reason = "older clients say and read these fields")]
+pub(crate) fn send(
+    room: &mut Room,
+    from: Option<Number>,
+    channel: Channel,
+    mut packet: DataPacket,
+    turn: &mut Turn<'_>,
+) {
+    let kind = if channel == Channel::Reliable { data_packet::Kind::Reliable } else { data_packet::Kind::Lossy };
+    packet.kind = kind as i32;
+    let mut sids = Vec::new();
+    if let Some(Value::User(user)) = &mut packet.value {
+        if is_duplicate(room, user) {
+            return;
+        }
+        // One of the two is said, by older clients or by newer ones.
+        if packet.destination_identities.is_empty() {
+            packet.destination_identities.clone_from(&user.destination_identities);
+        } else {
+            user.destination_identities.clone_from(&packet.destination_identities);
+        }
+        sids.clone_from(&user.destination_sids);
+    }
+    let is_of_metrics = matches!(packet.value, Some(Value::Metrics(_)));
+    let named = &packet.destination_identities;
+    let session = |member: &Participant| member.transports.down().filter(|peer| peer.has_channels).map(|peer| peer.id);
+    let to: Vec<SessionId> = match named.is_empty() && sids.is_empty() {
+        true => {
+            let all = room.members.values().filter(|member| match is_of_metrics {
+                true => member.permission.can_subscribe_metrics,
+                false => Some(member.number) != from,
+            });
+            all.filter_map(session).collect()
+        }
+        false => {
+            let named = named.iter().filter_map(|identity| room.by_identity.get(identity));
+            let sids = sids.iter().filter_map(|sid| room.by_sid.get(sid));
+            let mut named: Vec<_> = named.chain(sids).copied().filter(|number| Some(*number) != from).collect();
+            named.sort_unstable();
+            named.dedup();
+            named.iter().filter_map(|number| session(&room.members[number])).collect()
+        }
+    };
+    if !to.is_empty() {
+        let bytes: Arc<[u8]> = packet.encode_to_vec().into();
+        turn.out.media(Request::Data { to, channel, bytes });
+    }
+}
+
+fn is_duplicate(room: &mut Room, user: &UserPacket) -> bool {
+    if user.nonce.is_empty() {
+        return false;
+    }
+    // Nonces are 16 bytes; who sends longer ones is kept from filling the memory.
+    let nonce = &user.nonce[..user.nonce.len().min(64)];
+    if room.nonces.iter().any(|known| known == nonce) {
+        return true;
+    }
+    if room.nonces.len() >= NONCES_MAX {
+        room.nonces.pop_front();
+    }
+    room.nonces.push_back(nonce.to_vec());
+    false
+}

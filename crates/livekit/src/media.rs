@@ -1,0 +1,300 @@
+//! What rooms ask of the packet path, and what they hear from there: plain values, all of them about a session.
+//!
+//! A session is one peer connection. A client of protocol v0 has two, one to publish by and one to watch by; one of v1
+//! has a single one for both. A track is one stream of the packet path, with all its layers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One peer connection. Never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// One track of a publisher. Never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrackId(pub u64);
+
+/// What a session is for, and so who offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The client publishes by it, and offers.
+    Publisher,
+    /// The client watches by it, and we offer.
+    Subscriber,
+    /// Both, and the client offers.
+    Both,
+}
+
+/// Sound or pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each says itself what it is")]
+pub enum Kind {
+    Audio,
+    Video,
+}
+
+/// Which data channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// `_reliable`.
+    Reliable,
+    /// `_lossy`.
+    Lossy,
+}
+
+/// How good a picture is wanted: the rids f, h and q, or the spatial layers 2, 1 and 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each says itself what it is")]
+pub enum Layer {
+    Low,
+    Medium,
+    High,
+}
+
+/// A track that a subscriber shall get, and as what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// Which.
+    pub track: TrackId,
+    /// The stream's id in SDP (`a=msid`).
+    pub stream: String,
+    /// The track's id in SDP, which is its sid.
+    pub sid: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a session is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// There shall be a session. Nothing is known of its client yet.
+    Open {
+        /// Its name.
+        session: SessionId,
+        /// The room's sid.
+        room: String,
+        /// What for.
+        role: Role,
+        /// Whether our offer has data channels; where the client offers, that says it.
+        wants_data: bool,
+    },
+    /// It shall end.
+    Close {
+        /// Which.
+        session: SessionId,
+    },
+    /// The client's offer; `Answered` or `Refused` is the answer.
+    Offer {
+        /// Whose.
+        session: SessionId,
+        /// As it came.
+        sdp: String,
+    },
+    /// The client's answer to our offer.
+    Answer {
+        /// Whose.
+        session: SessionId,
+        /// As it came.
+        sdp: String,
+    },
+    /// A candidate of the client's.
+    Trickle {
+        /// Whose.
+        session: SessionId,
+        /// The candidate as SDP has it, empty with the last.
+        candidate: String,
+        /// Whether no more will come.
+        is_last: bool,
+    },
+    /// The client comes by another path: ICE begins again, with an offer where we are the one who offers.
+    Restart {
+        /// Which.
+        session: SessionId,
+    },
+    /// All that a subscriber shall get from now on.
+    SetDown {
+        /// Whose.
+        session: SessionId,
+        /// In the order in which they were subscribed to.
+        tracks: Vec<Down>,
+    },
+    /// What comes in a section is a track.
+    Publish {
+        /// Whose.
+        session: SessionId,
+        /// The section.
+        mid: String,
+        /// The track.
+        track: TrackId,
+    },
+    /// A track is none any more.
+    Unpublish {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        track: TrackId,
+    },
+    /// Nobody gets a track while its publisher has it muted.
+    Mute {
+        /// Which.
+        track: TrackId,
+        /// Whether it is.
+        is_muted: bool,
+    },
+    /// A subscriber does not get a track while it is out of view.
+    Pause {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        track: TrackId,
+        /// Whether it is.
+        is_paused: bool,
+    },
+    /// How much a subscriber wants of a track.
+    Limit {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        track: TrackId,
+        /// The best layer.
+        layer: Layer,
+        /// Pictures per second at most; 0 is all of them.
+        fps: u32,
+        /// Who gets bandwidth first: 1 before 2; 0 is nothing said.
+        priority: u32,
+    },
+    /// A data packet, to many.
+    Data {
+        /// To whom.
+        to: Vec<SessionId>,
+        /// By which channel.
+        channel: Channel,
+        /// What.
+        bytes: Arc<[u8]>,
+    },
+}
+
+/// One section of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Its name.
+    pub mid: String,
+    /// What it carries.
+    pub kind: Kind,
+    /// The codec that was chosen, as "video/VP8".
+    pub codec: String,
+    /// The names of its simulcast layers; empty without simulcast.
+    pub rids: Vec<String>,
+    /// The client's id of the track that it sends (`a=msid`), when it sends one.
+    pub cid: Option<String>,
+    /// Whether the client sends in it.
+    pub is_sent: bool,
+    /// The sid of the track that the client gets by it.
+    pub down: Option<String>,
+}
+
+/// What became of a session, or came by it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The client's offer has an answer.
+    Answered {
+        /// Whose.
+        session: SessionId,
+        /// For the client.
+        sdp: String,
+        /// What was agreed on.
+        sections: Vec<Section>,
+        /// Whether there are data channels.
+        has_data: bool,
+    },
+    /// The client's offer or answer cannot be used.
+    Refused {
+        /// Whose.
+        session: SessionId,
+        /// In words.
+        why: String,
+    },
+    /// We have an offer for the client.
+    Offered {
+        /// Whose.
+        session: SessionId,
+        /// For the client.
+        sdp: String,
+        /// Which section has which track: mid and sid.
+        tracks: Vec<(String, String)>,
+    },
+    /// The client has to offer more sections before it can get all that it shall.
+    NeedSections {
+        /// Whose.
+        session: SessionId,
+        /// So many more for sound.
+        audio: u32,
+        /// So many more for pictures.
+        video: u32,
+    },
+    /// A candidate of ours, for clients that want them one by one.
+    Candidate {
+        /// Whose.
+        session: SessionId,
+        /// As `RTCIceCandidateInit` in JSON.
+        init: String,
+    },
+    /// ICE and DTLS are done.
+    Connected {
+        /// Which.
+        session: SessionId,
+    },
+    /// Both data channels are open.
+    ChannelsOpen {
+        /// Which.
+        session: SessionId,
+    },
+    /// Nothing answers by its path; it may come back.
+    Lost {
+        /// Which.
+        session: SessionId,
+    },
+    /// It has ended, and does not come back.
+    Ended {
+        /// Which.
+        session: SessionId,
+    },
+    /// A data packet came.
+    Data {
+        /// From whom.
+        session: SessionId,
+        /// By which channel.
+        channel: Channel,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// How loud a track was.
+    Level {
+        /// Which.
+        track: TrackId,
+        /// The loudest, in dB below full scale (RFC 6464 §3): 0 is loudest, 127 silence.
+        level_dbov: u8,
+        /// How long it was so.
+        over: Duration,
+    },
+    /// Whether a subscriber gets a track that it shall get: for want of bandwidth it may not.
+    Active {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        track: TrackId,
+        /// Whether it does.
+        is_active: bool,
+    },
+    /// How well a session did lately.
+    Quality {
+        /// Which.
+        session: SessionId,
+        /// Packets lost, of 1.
+        loss: f32,
+        /// There and back.
+        rtt: Duration,
+        /// By how much packets' delays differ.
+        jitter: Duration,
+    },
+}

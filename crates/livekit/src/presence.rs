@@ -1,0 +1,263 @@
+//! Who comes, is there, and goes.
+
+use livekit_protocol::leave_request::Action;
+use livekit_protocol::participant_info::State;
+use livekit_protocol::server_info::Edition;
+use livekit_protocol::signal_response::Message;
+use livekit_protocol::{
+    Codec, DisconnectReason, JoinResponse, LeaveRequest, ParticipantUpdate, RoomEndReason, ServerInfo,
+};
+
+use crate::config::Config;
+use crate::directory::Number;
+use crate::join::{Join, Refused};
+use crate::limits;
+use crate::media::{Request, Role};
+use crate::output::{CloseReason, ConnectionId};
+use crate::participant::Participant;
+use crate::room::{Room, Timer, When};
+use crate::transports::Peer;
+use crate::turn::Turn;
+use crate::{negotiate, publish, subscribe, webhook};
+
+/// The version of the protocol that this is.
+const PROTOCOL: i32 = 17;
+/// How often clients ask whether we are there, and after how long without an answer they think we are not.
+const PING_INTERVAL_SECONDS: i32 = 5;
+const PING_TIMEOUT_SECONDS: i32 = 15;
+
+/// Lets somebody in; who has the same identity leaves.
+pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Result<ConnectionId, Refused> {
+    let duplicate = room.find(&join.claims.sub);
+    let (add_tracks, offer) = (std::mem::take(&mut join.add_tracks), join.offer.take());
+    let who = Number(turn.directory.number());
+    let member = Participant::new(who, turn.sids.next("PA_"), join, turn.now);
+    let others = room.members.values().filter(|member| !member.is_dependent() && Some(member.number) != duplicate);
+    let others = others.count();
+    let is_full = room.participants_max > 0 && others >= room.participants_max as usize && !member.is_dependent();
+    if is_full || room.members.len() >= limits::PARTICIPANTS_MAX {
+        return Err(Refused::RoomFull);
+    }
+    if let Some(former) = duplicate {
+        leave(room, former, DisconnectReason::DuplicateIdentity, Some(Action::Disconnect), turn);
+    }
+    room.is_livestream |= turn.config.livestream_from > 0 && others + 1 >= turn.config.livestream_from;
+    room.has_been_joined |= !member.is_dependent();
+    let (is_single, is_recorder) = (member.transports.is_single, member.is_recorder());
+    room.by_identity.insert(member.identity.clone(), who);
+    room.by_sid.insert(member.sid.clone(), who);
+    room.members.insert(who, member);
+    room.close_when_empty(turn.now);
+    room.timers.set(Timer::Connect(who), turn.now.at + limits::CONNECT_WITHIN);
+    room.timers.set_if_none(Timer::Quality, turn.now.at + limits::QUALITY_EVERY);
+
+    let connection = connect(room, who, turn);
+    let response = join_response(room, who, turn.config);
+    room.send(who, Message::Join(response), turn);
+    send_token(room, who, turn);
+    // Until others hear of who took a place, they look at frozen pictures of the one who had it.
+    room.announce(who, if duplicate.is_some() { When::Now } else { When::Gathered }, false, turn);
+    match is_recorder {
+        true => room.send_room_update(turn),
+        false => room.gather_room(turn.now),
+    }
+    open_sessions(room, who, is_single, turn);
+    for request in add_tracks.into_iter().take(limits::PENDING_MAX) {
+        publish::add_track(room, who, request, turn);
+    }
+    if let Some(offer) = offer {
+        negotiate::handle_offer(room, who, offer, turn);
+    }
+    subscribe::reconcile_subscriber(room, who, turn);
+    Ok(connection)
+}
+
+/// Gives somebody a signalling connection.
+pub(crate) fn connect(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> ConnectionId {
+    let connection = turn.directory.open_connection(room.place(who));
+    if let Some(member) = room.members.get_mut(&who) {
+        member.connection = Some(connection);
+    }
+    connection
+}
+
+/// Closes somebody's signalling connection, if there is one.
+pub(crate) fn disconnect(room: &mut Room, who: Number, why: CloseReason, turn: &mut Turn<'_>) {
+    if let Some(connection) = room.members.get_mut(&who).and_then(|member| member.connection.take()) {
+        turn.directory.close_connection(connection);
+        turn.out.close(connection, why);
+    }
+}
+
+fn open_sessions(room: &mut Room, who: Number, is_single: bool, turn: &mut Turn<'_>) {
+    let (place, sid) = (room.place(who), room.sid.clone());
+    let Some(member) = room.members.get_mut(&who) else { return };
+    let session = turn.directory.open_session(place);
+    let role = if is_single { Role::Both } else { Role::Subscriber };
+    turn.out.media(Request::Open { session, room: sid, role, wants_data: true });
+    let peer = Some(Peer::new(session, true));
+    if is_single {
+        member.transports.publisher = peer;
+    } else {
+        member.transports.subscriber = peer;
+    }
+}
+
+#[allow(deprecated, reason = "older clients read these fields")]
+fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
+    let member = &room.members[&who];
+    let others = room.members.values().filter(|other| other.number != who && other.is_announced && !other.is_hidden());
+    let codecs = config.codecs.iter().map(|mime| Codec { mime: mime.clone(), ..Codec::default() });
+    JoinResponse {
+        room: Some(room.info()),
+        participant: room.member_info(who),
+        other_participants: others.map(|other| other.info(&room.tracks)).collect(),
+        server_version: config.version.clone(),
+        server_region: config.region.clone(),
+        ice_servers: member.ice_servers.clone(),
+        subscriber_primary: !member.transports.is_single && member.permission.can_subscribe,
+        ping_timeout: PING_TIMEOUT_SECONDS,
+        ping_interval: PING_INTERVAL_SECONDS,
+        server_info: Some(server_info(config)),
+        sif_trailer: room.trailer.clone(),
+        enabled_publish_codecs: codecs.collect(),
+        fast_publish: member.permission.can_publish,
+        ..JoinResponse::default()
+    }
+}
+
+pub(crate) fn server_info(config: &Config) -> ServerInfo {
+    ServerInfo {
+        edition: Edition::Standard as i32,
+        version: config.version.clone(),
+        protocol: PROTOCOL,
+        region: config.region.clone(),
+        node_id: config.node.clone(),
+        ..ServerInfo::default()
+    }
+}
+
+/// Gives somebody a token for as it is now, and another one later.
+pub(crate) fn send_token(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get(&who) else { return };
+    let token = turn.config.keys.sign(member.claims(&room.name, turn.now));
+    room.send(who, Message::RefreshToken(token), turn);
+    room.timers.set(Timer::Token(who), turn.now.at + limits::TOKEN_EVERY);
+}
+
+/// Looks whether somebody is all there now.
+pub(crate) fn handle_established(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    if member.state == State::Active || !member.transports.is_established(member.permission.can_subscribe) {
+        return;
+    }
+    member.state = State::Active;
+    member.version += 1;
+    room.timers.clear(&Timer::Connect(who));
+    room.announce(who, When::Gathered, true, turn);
+    if let Some(info) = room.member_info(who) {
+        webhook::participant("participant_joined", room, info, turn);
+    }
+}
+
+/// A signalling connection has ended. The participant stays while its media goes on, and may come back.
+pub(crate) fn handle_connection_closed(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    member.connection = None;
+    if !member.transports.is_connected() {
+        leave(room, who, DisconnectReason::SignalClose, None, turn);
+    }
+}
+
+/// Takes somebody out of the room; with an action it is told what to do next.
+pub(crate) fn leave(
+    room: &mut Room,
+    who: Number,
+    reason: DisconnectReason,
+    action: Option<Action>,
+    turn: &mut Turn<'_>,
+) {
+    let Some(member) = room.members.get(&who) else { return };
+    if let Some(action) = action {
+        let message = leave_request(member, reason, action);
+        room.send(who, message, turn);
+    }
+    disconnect(room, who, CloseReason::Left, turn);
+    let (tracks, was_publisher) = (room.members[&who].tracks.clone(), room.members[&who].is_publisher());
+    for sid in tracks {
+        publish::remove(room, &sid, turn);
+    }
+    subscribe::drop_all(room, who, turn);
+    let Some(mut member) = room.members.remove(&who) else { return };
+    room.by_identity.remove(&member.identity);
+    room.by_sid.remove(&member.sid);
+    room.speakers.forget(who);
+    room.changed_downs.remove(&who);
+    for timer in [Timer::Token(who), Timer::Connect(who), Timer::Resume(who)] {
+        room.timers.clear(&timer);
+    }
+    for session in member.transports.sessions() {
+        turn.directory.close_session(session);
+        turn.out.media(Request::Close { session });
+    }
+    let was_active = member.state == State::Active;
+    member.state = State::Disconnected;
+    member.version += 1;
+    let info = member.last_info(reason);
+    let event = if was_active { "participant_left" } else { "participant_connection_aborted" };
+    webhook::participant(event, room, info.clone(), turn);
+    tell_of_departure(room, &member, info, was_publisher, turn);
+    room.gather_room(turn.now);
+    room.close_when_empty(turn.now);
+}
+
+fn tell_of_departure(
+    room: &mut Room,
+    member: &Participant,
+    info: livekit_protocol::ParticipantInfo,
+    was_publisher: bool,
+    turn: &mut Turn<'_>,
+) {
+    if !member.is_announced || member.is_hidden() {
+        return;
+    }
+    let update = |info| Message::Update(ParticipantUpdate { participants: vec![info] });
+    if info.disconnect_reason == DisconnectReason::DuplicateIdentity as i32 {
+        // Who knows that an identity has one session at a time hears of the new one alone.
+        room.updates.forget(&info.sid);
+        let old = room.members.values().filter(|other| !other.goes_by_identity());
+        let to = old.filter_map(|other| other.connection).collect();
+        turn.out.send_all(to, update(info));
+    } else if was_publisher {
+        room.updates.forget(&info.sid);
+        turn.out.send_all(room.audience(None), update(info));
+    } else {
+        room.gather(info, turn);
+    }
+}
+
+/// What somebody hears who is to leave; older clients read less of it.
+pub(crate) fn leave_request(member: &Participant, reason: DisconnectReason, action: Action) -> Message {
+    let can_reconnect = !member.reads_actions() && action != Action::Disconnect;
+    let action = if member.reads_actions() { action } else { Action::Disconnect };
+    Message::Leave(LeaveRequest { can_reconnect, reason: reason as i32, action: action as i32, regions: None })
+}
+
+/// Everybody leaves, and the room is no more.
+pub(crate) fn close(room: &mut Room, why: RoomEndReason, turn: &mut Turn<'_>) {
+    let reason = match why {
+        RoomEndReason::RoomEndApiDelete => DisconnectReason::RoomDeleted,
+        RoomEndReason::RoomEndServerShutdown => DisconnectReason::ServerShutdown,
+        _ => DisconnectReason::RoomClosed,
+    };
+    // Nobody hears that others leave, as all do.
+    let everybody: Vec<_> = room.members.keys().copied().collect();
+    for member in room.members.values_mut() {
+        member.is_announced = false;
+    }
+    for who in everybody {
+        leave(room, who, reason, Some(Action::Disconnect), turn);
+    }
+    room.is_closed = true;
+    webhook::room_finished(room, why, turn);
+}

@@ -1,0 +1,285 @@
+//! Tracks: announced, published when a section carries them, muted, changed, ended.
+
+use std::collections::BTreeSet;
+
+use livekit_protocol::request_response::{Reason, Request as Asked};
+use livekit_protocol::signal_response::Message;
+use livekit_protocol::{
+    AddTrackRequest, AudioTrackFeature, MuteTrackRequest, RequestResponse, TrackInfo, TrackPublishedResponse,
+    TrackType, TrackUnpublishedResponse, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
+};
+
+use crate::demand::Demand;
+use crate::directory::Number;
+use crate::limits;
+use crate::media::{Kind, Request, Section, SessionId};
+use crate::room::{Room, Timer, When};
+use crate::track::{Pending, Track, announced, kind};
+use crate::turn::Turn;
+use crate::{subscribe, webhook};
+
+/// Takes an announcement, and gives the track its sid.
+pub(crate) fn add_track(room: &mut Room, who: Number, request: AddTrackRequest, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    let is_too_long = [&request.cid, &request.name, &request.stream, &request.sid]
+        .iter()
+        .any(|text| text.len() > limits::TRACK_NAME_BYTES_MAX);
+    let waiting = member.pending.len();
+    let refusal = match request.r#type() {
+        _ if !member.may_publish(request.source()) => Some(Reason::NotAllowed),
+        TrackType::Data => Some(Reason::UnsupportedType),
+        _ if is_too_long || request.cid.is_empty() => Some(Reason::InvalidRequest),
+        _ if waiting >= limits::PENDING_MAX || waiting + member.tracks.len() >= limits::TRACKS_MAX => {
+            Some(Reason::LimitExceeded)
+        }
+        _ => None,
+    };
+    if let Some(reason) = refusal {
+        return answer(room, who, reason, Asked::AddTrack(request), turn);
+    }
+    if !request.sid.is_empty() {
+        return add_codec(room, who, request, turn);
+    }
+    // One that is announced twice waits for the first to end.
+    let is_taken = member.pending.iter().any(|pending| pending.is_at(&request.cid))
+        || member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).any(|track| track.cid == request.cid);
+    let info = announced(&request, &turn.config.codecs, turn.sids);
+    member.pending.push(Pending { cid: request.cid.clone(), info: info.clone(), is_queued: is_taken });
+    match is_taken {
+        true => answer(room, who, Reason::Queued, Asked::AddTrack(request), turn),
+        false => send_published(room, who, request.cid, info, turn),
+    }
+}
+
+/// Another codec of a track that is published: the track stays as it is.
+fn add_codec(room: &mut Room, who: Number, request: AddTrackRequest, turn: &mut Turn<'_>) {
+    match room.tracks.get(&request.sid).filter(|track| track.publisher == who) {
+        Some(track) => {
+            let info = track.info.clone();
+            send_published(room, who, request.cid, info, turn);
+        }
+        None => answer(room, who, Reason::NotFound, Asked::AddTrack(request), turn),
+    }
+}
+
+fn send_published(room: &Room, who: Number, cid: String, track: TrackInfo, turn: &mut Turn<'_>) {
+    room.send(who, Message::TrackPublished(TrackPublishedResponse { cid, track: Some(track) }), turn);
+}
+
+/// Says how a request went.
+pub(crate) fn answer(room: &Room, who: Number, reason: Reason, asked: Asked, turn: &mut Turn<'_>) {
+    let (reason, message) = (reason as i32, String::new());
+    room.send(
+        who,
+        Message::RequestResponse(RequestResponse { request_id: 0, reason, message, request: Some(asked) }),
+        turn,
+    );
+}
+
+/// What was agreed on for a session: announced tracks that have a section now are published, and those whose section
+/// carries nothing any more, or something else, have ended.
+pub(crate) fn handle_sections(
+    room: &mut Room,
+    who: Number,
+    session: SessionId,
+    sections: &[Section],
+    turn: &mut Turn<'_>,
+) {
+    let Some(member) = room.members.get(&who) else { return };
+    let own = member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).filter(|track| track.session == session);
+    let carries = |track: &Track| {
+        let section = sections.iter().find(|section| section.mid == track.info.mid);
+        section.is_some_and(|section| section.is_sent && section.cid.as_ref().is_none_or(|cid| *cid == track.cid))
+    };
+    let ended: Vec<_> = own.filter(|track| !carries(track)).map(|track| track.info.sid.clone()).collect();
+    for sid in &ended {
+        remove(room, sid, turn);
+    }
+    let published = bind(room, who, session, sections, turn);
+    if published.is_empty() && ended.is_empty() {
+        return;
+    }
+    if let Some(member) = room.members.get_mut(&who) {
+        member.version += 1;
+    }
+    room.gather_room(turn.now);
+    // Even if nothing is left: who hears late that a track has ended looks at a frozen picture.
+    room.announce(who, When::Now, false, turn);
+    for sid in published {
+        if let (Some(info), Some(track)) = (room.member_info(who), room.tracks.get(&sid)) {
+            let track = track.info.clone();
+            webhook::track("track_published", room, info, track, turn);
+        }
+        subscribe::reconcile_track(room, &sid, turn);
+    }
+}
+
+/// Publishes what has a section now, and returns its sids.
+fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], turn: &mut Turn<'_>) -> Vec<String> {
+    let (mut published, place) = (Vec::new(), room.place(who));
+    let Some(member) = room.members.get_mut(&who) else { return published };
+    let own = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
+    let bound: BTreeSet<&str> = own.map(|track| track.info.mid.as_str()).collect();
+    let free = sections.iter().filter(|section| section.is_sent && !bound.contains(section.mid.as_str()));
+    for (section, Pending { mut info, .. }) in matched(&mut member.pending, free.collect()) {
+        complete(&mut info, section);
+        let media = turn.directory.open_track(place, &info.sid);
+        turn.out.media(Request::Publish { session, mid: section.mid.clone(), track: media });
+        if info.muted {
+            turn.out.media(Request::Mute { track: media, is_muted: true });
+        }
+        let demand = Demand::new(turn.now.at);
+        if let Some(at) = demand.lower_at().filter(|_| section.kind == Kind::Video) {
+            room.timers.set(Timer::Demand(media), at);
+        }
+        member.tracks.push(info.sid.clone());
+        published.push(info.sid.clone());
+        let (cid, subscribers) = (cid_of(section).to_owned(), BTreeSet::new());
+        let track =
+            Track { media, publisher: who, session, cid, info, subscribers, demand, is_told_of_subscriber: false };
+        room.tracks.insert(track.info.sid.clone(), track);
+    }
+    published
+}
+
+/// Which section carries which announced track, by the track's id. A browser may have renamed a track: what is left then
+/// is the first of its kind that is waited for.
+fn matched<'a>(pending: &mut Vec<Pending>, mut sections: Vec<&'a Section>) -> Vec<(&'a Section, Pending)> {
+    let mut found = Vec::new();
+    for by_id in [true, false] {
+        sections.retain(|section| {
+            let at = pending.iter().position(|pending| {
+                let is_it = !by_id || pending.is_at(cid_of(section));
+                is_it && !pending.is_queued && kind(&pending.info) == section.kind
+            });
+            found.extend(at.map(|at| (*section, pending.remove(at))));
+            at.is_none()
+        });
+    }
+    found
+}
+
+fn cid_of(section: &Section) -> &str {
+    section.cid.as_deref().unwrap_or(&section.mid)
+}
+
+/// What the section tells of a track.
+#[allow(deprecated, reason = "older clients read these fields")]
+fn complete(info: &mut TrackInfo, section: &Section) {
+    info.mid.clone_from(&section.mid);
+    info.mime_type.clone_from(&section.codec);
+    info.simulcast |= section.rids.len() > 1;
+    if let Some(codec) = info.codecs.first_mut() {
+        codec.mime_type.clone_from(&section.codec);
+        codec.mid.clone_from(&section.mid);
+    }
+}
+
+/// A track has ended; the publisher knows. Its announcement is the caller's.
+pub(crate) fn remove(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
+    subscribe::drop_track(room, sid, turn);
+    let Some(track) = room.tracks.remove(sid) else { return };
+    turn.directory.close_track(track.media);
+    turn.out.media(Request::Unpublish { session: track.session, track: track.media });
+    room.timers.clear(&Timer::Demand(track.media));
+    room.speakers.remove(track.media);
+    for member in room.members.values_mut() {
+        member.wishes.forget(sid);
+    }
+    let Some(member) = room.members.get_mut(&track.publisher) else { return };
+    member.tracks.retain(|own| own != sid);
+    // One that waited for this to end is announced now.
+    let next = member.pending.iter_mut().find(|pending| pending.is_queued && pending.cid == track.cid);
+    let next = next.map(|pending| {
+        pending.is_queued = false;
+        pending.info.clone()
+    });
+    if let Some(info) = next {
+        send_published(room, track.publisher, track.cid, info, turn);
+    }
+    if let Some(info) = room.member_info(track.publisher) {
+        webhook::track("track_unpublished", room, info, track.info, turn);
+    }
+}
+
+/// Ends what somebody may not publish any more, and tells it so.
+pub(crate) fn revoke(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    let permission = member.permission.clone();
+    let may = |info: &TrackInfo| {
+        let sources = &permission.can_publish_sources;
+        permission.can_publish && (sources.is_empty() || sources.contains(&info.source))
+    };
+    member.pending.retain(|pending| may(&pending.info));
+    let own = member.tracks.iter().filter(|sid| room.tracks.get(*sid).is_some_and(|track| !may(&track.info)));
+    let revoked: Vec<_> = own.cloned().collect();
+    for sid in revoked {
+        remove(room, &sid, turn);
+        room.send(who, Message::TrackUnpublished(TrackUnpublishedResponse { track_sid: sid }), turn);
+    }
+}
+
+/// The client, or an admin, mutes a track; returns it when there is one.
+pub(crate) fn mute(room: &mut Room, who: Number, sid: &str, is_muted: bool, turn: &mut Turn<'_>) -> Option<TrackInfo> {
+    let member = room.members.get_mut(&who)?;
+    if let Some(pending) = member.pending.iter_mut().find(|pending| pending.info.sid == sid) {
+        pending.info.muted = is_muted;
+        return Some(pending.info.clone());
+    }
+    let track = room.tracks.get_mut(sid).filter(|track| track.publisher == who)?;
+    let (is_news, media) = (track.info.muted != is_muted, track.media);
+    track.info.muted = is_muted;
+    let info = track.info.clone();
+    if is_news {
+        member.version += 1;
+        turn.out.media(Request::Mute { track: media, is_muted });
+        room.announce(who, When::Now, true, turn);
+    }
+    Some(info)
+}
+
+pub(crate) fn handle_mute(room: &mut Room, who: Number, request: MuteTrackRequest, turn: &mut Turn<'_>) {
+    if mute(room, who, &request.sid, request.muted, turn).is_none() {
+        answer(room, who, Reason::NotFound, Asked::Mute(request), turn);
+    }
+}
+
+#[allow(deprecated, reason = "older clients read these fields")]
+pub(crate) fn handle_update_audio(room: &mut Room, who: Number, request: UpdateLocalAudioTrack, turn: &mut Turn<'_>) {
+    let mut features = request.features.clone();
+    features.sort_unstable();
+    features.dedup();
+    features.truncate(limits::LAYERS_MAX);
+    let is_found = change(room, who, &request.track_sid, turn, |info| {
+        info.stereo = features.contains(&(AudioTrackFeature::TfStereo as i32));
+        info.disable_dtx = features.contains(&(AudioTrackFeature::TfNoDtx as i32));
+        info.audio_features.clone_from(&features);
+    });
+    if !is_found {
+        answer(room, who, Reason::NotFound, Asked::UpdateAudioTrack(request), turn);
+    }
+}
+
+pub(crate) fn handle_update_video(room: &mut Room, who: Number, request: UpdateLocalVideoTrack, turn: &mut Turn<'_>) {
+    let is_found = change(room, who, &request.track_sid, turn, |info| {
+        (info.width, info.height) = (request.width, request.height);
+    });
+    if !is_found {
+        return answer(room, who, Reason::NotFound, Asked::UpdateVideoTrack(request), turn);
+    }
+    subscribe::reconcile_track(room, &request.track_sid, turn);
+}
+
+/// Changes what is said of a track, announced or published.
+fn change(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>, change: impl Fn(&mut TrackInfo)) -> bool {
+    let Some(member) = room.members.get_mut(&who) else { return false };
+    if let Some(pending) = member.pending.iter_mut().find(|pending| pending.info.sid == sid) {
+        change(&mut pending.info);
+        return true;
+    }
+    let Some(track) = room.tracks.get_mut(sid).filter(|track| track.publisher == who) else { return false };
+    change(&mut track.info);
+    member.version += 1;
+    room.announce(who, When::Now, true, turn);
+    true
+}

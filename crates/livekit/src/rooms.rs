@@ -1,0 +1,396 @@
+//! All rooms of the process.
+//!
+//! In: joins with a token that holds, requests of clients and applications, what the packet path says, the time. Out,
+//! by an `Outbox`: messages for clients, connections to close, requests to the packet path, webhooks. After each input
+//! `poll_timeout` says when `handle_timeout` has work next.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use livekit_protocol::leave_request::Action;
+use livekit_protocol::request_response::{Reason, Request as Asked};
+use livekit_protocol::signal_request::Message as Signal;
+use livekit_protocol::signal_response::Message;
+use livekit_protocol::{DisconnectReason, ListRoomsResponse, Ping, Pong, RoomEndReason, SignalRequest, TrackSource};
+
+use crate::admin::{self, Answer, Refusal};
+use crate::config::{Config, Now};
+use crate::directory::{Directory, Number, RoomNumber};
+use crate::join::{Join, Refused};
+use crate::limits;
+use crate::media::{Event, SessionId, TrackId};
+use crate::output::{ConnectionId, Outbox};
+use crate::room::{Room, Timer};
+use crate::sid::Sids;
+use crate::timers::Timers;
+use crate::token::{RoomConfig, TokenError, VideoGrant};
+use crate::turn::Turn;
+use crate::{data, negotiate, presence, profile, publish, resume, subscribe, tick, webhook};
+
+/// All rooms, and who is in them.
+pub struct Rooms {
+    config: Config,
+    sids: Sids,
+    directory: Directory,
+    rooms: BTreeMap<RoomNumber, Room>,
+    by_name: HashMap<String, RoomNumber>,
+    due: Timers<RoomNumber>,
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each says itself what it is")]
+pub struct Sizes {
+    pub rooms: usize,
+    pub participants: usize,
+    pub connections: usize,
+    pub sessions: usize,
+    pub tracks: usize,
+}
+
+impl Rooms {
+    /// No room yet.
+    pub fn new(config: Config) -> Self {
+        Rooms {
+            sids: Sids::new(config.seed),
+            config,
+            directory: Directory::default(),
+            rooms: BTreeMap::new(),
+            by_name: HashMap::new(),
+            due: Timers::new(),
+        }
+    }
+
+    /// What holds for all of them.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Reads a token.
+    ///
+    /// # Errors
+    /// When it does not hold.
+    pub fn verify(&self, token: &str, now: Now) -> Result<crate::token::Claims, TokenError> {
+        self.config.keys.verify(token, now)
+    }
+
+    /// Whether somebody would be let in, but for the room's limit.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, join: &Join) -> Result<(), Refused> {
+        join.check()?;
+        let may_open = self.config.auto_create || join.claims.video.as_ref().is_some_and(|video| video.room_create);
+        match self.by_name.contains_key(join.room()) {
+            false if !may_open => Err(Refused::NoSuchRoom),
+            false if self.rooms.len() >= limits::ROOMS_MAX => Err(Refused::TooManyRooms),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets somebody in, or back in, by a new signalling connection. What is to be said to it goes to `out`, and that may
+    /// be no more than that it is to join anew.
+    ///
+    /// # Errors
+    /// When somebody like this is not let in; nothing has changed then.
+    pub fn handle_join(&mut self, now: Now, join: Join, out: &mut Outbox) -> Result<ConnectionId, Refused> {
+        if let Some(sid) = &join.reconnect {
+            join.check()?;
+            let number = self.by_name.get(join.room()).copied();
+            let there = number.and_then(|number| {
+                let who = self.rooms[&number].find(&join.claims.sub)?;
+                let is_the_same = sid.is_empty() || self.rooms[&number].members[&who].sid == *sid;
+                is_the_same.then_some((number, who))
+            });
+            return Ok(match there {
+                Some((number, who)) => {
+                    let resumed = self.with(number, now, out, |room, turn| resume::resume(room, who, join, turn));
+                    resumed.unwrap_or(ConnectionId(0))
+                }
+                None => resume::refuse(&join, &mut turn(&self.config, &mut self.sids, &mut self.directory, now, out)),
+            });
+        }
+        self.check(&join)?;
+        let wanted = join.claims.room_config.clone().unwrap_or_default();
+        let number = self.open(join.room(), &wanted, now, out).0;
+        self.with(number, now, out, |room, turn| presence::join(room, join, turn)).unwrap_or(Err(Refused::NoSuchRoom))
+    }
+
+    /// A client's request. Of a connection that is closed it is not heard.
+    pub fn handle_request(&mut self, now: Now, connection: ConnectionId, request: SignalRequest, out: &mut Outbox) {
+        let (Some(place), Some(signal)) = (self.directory.of_connection(connection), request.message) else { return };
+        self.with(place.room, now, out, |room, turn| {
+            let Some(member) = room.members.get_mut(&place.who) else { return };
+            match member.takes_request(turn.now.at) {
+                true => handle_signal(room, place.who, signal, turn),
+                false => {
+                    let action = Some(Action::Disconnect);
+                    presence::leave(room, place.who, DisconnectReason::StateMismatch, action, turn);
+                }
+            }
+        });
+    }
+
+    /// A signalling connection has ended, on its own or because it was too slow.
+    pub fn handle_closed(&mut self, now: Now, connection: ConnectionId, out: &mut Outbox) {
+        let Some(place) = self.directory.close_connection(connection) else { return };
+        self.with(place.room, now, out, |room, turn| presence::handle_connection_closed(room, place.who, turn));
+    }
+
+    /// What the packet path says.
+    pub fn handle_media(&mut self, now: Now, event: Event, out: &mut Outbox) {
+        let place = match &event {
+            Event::Level { track, .. } => self.directory.of_track(*track).map(|(place, _)| place),
+            event => session_of(event).and_then(|session| self.directory.of_session(session)),
+        };
+        let Some(place) = place else { return };
+        self.with(place.room, now, out, |room, turn| handle_event(room, place.who, event, turn));
+    }
+
+    /// What an application asks for; `grant` is its token's.
+    ///
+    /// # Errors
+    /// Why it is not done.
+    pub fn handle_admin(
+        &mut self,
+        now: Now,
+        grant: &VideoGrant,
+        request: admin::Request,
+        out: &mut Outbox,
+    ) -> Result<Answer, Refusal> {
+        if !request.is_allowed(grant) {
+            return Err(Refusal::NotAllowed);
+        }
+        match &request {
+            admin::Request::CreateRoom(request) => {
+                let wanted = admin::wanted(request)?;
+                if !self.by_name.contains_key(&request.name) && self.rooms.len() >= limits::ROOMS_MAX {
+                    return Err(Refusal::TooManyRooms);
+                }
+                let (number, is_new) = self.open(&request.name, &wanted, now, out);
+                let info = self.with(number, now, out, |room, turn| {
+                    if !is_new {
+                        admin::change(room, &wanted, turn);
+                    }
+                    room.info()
+                });
+                info.map(Answer::Room).ok_or(Refusal::NoSuchRoom)
+            }
+            admin::Request::ListRooms(request) => {
+                let is_named = |room: &&Room| request.names.is_empty() || request.names.contains(&room.name);
+                let rooms = self.rooms.values().filter(is_named).map(Room::info).collect();
+                Ok(Answer::Rooms(ListRoomsResponse { rooms }))
+            }
+            _ => {
+                let number = request.room().and_then(|name| self.by_name.get(name)).copied();
+                let number = number.ok_or(Refusal::NoSuchRoom)?;
+                let answer = self.with(number, now, out, |room, turn| admin::handle(room, request, turn));
+                answer.unwrap_or(Err(Refusal::NoSuchRoom))
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Now, out: &mut Outbox) {
+        while let Some(number) = self.due.pop(now.at) {
+            self.with(number, now, out, tick::handle_timeout);
+        }
+    }
+
+    /// When something is due next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first()
+    }
+
+    /// Everybody leaves: the server ends.
+    pub fn close(&mut self, now: Now, out: &mut Outbox) {
+        let numbers: Vec<_> = self.rooms.keys().copied().collect();
+        for number in numbers {
+            self.with(number, now, out, |room, turn| {
+                presence::close(room, RoomEndReason::RoomEndServerShutdown, turn);
+            });
+        }
+    }
+
+    /// How much there is.
+    pub fn sizes(&self) -> Sizes {
+        let (connections, sessions, tracks) = self.directory.sizes();
+        let participants = self.rooms.values().map(|room| room.members.len()).sum();
+        Sizes { rooms: self.rooms.len(), participants, connections, sessions, tracks }
+    }
+
+    /// The room of that name, opened if it is not there; and whether it was.
+    fn open(&mut self, name: &str, wanted: &RoomConfig, now: Now, out: &mut Outbox) -> (RoomNumber, bool) {
+        if let Some(number) = self.by_name.get(name) {
+            return (*number, false);
+        }
+        let number = RoomNumber(self.directory.number());
+        let room = Room::new(number, name, wanted, now, &self.config, &mut self.sids);
+        self.by_name.insert(name.to_owned(), number);
+        self.rooms.insert(number, room);
+        self.with(number, now, out, |room, turn| webhook::room("room_started", room, turn));
+        (number, true)
+    }
+
+    /// Does something in a room, and sees to what comes of it: the packet path is told, the room's time is noted.
+    fn with<R>(
+        &mut self,
+        number: RoomNumber,
+        now: Now,
+        out: &mut Outbox,
+        act: impl FnOnce(&mut Room, &mut Turn<'_>) -> R,
+    ) -> Option<R> {
+        let room = self.rooms.get_mut(&number)?;
+        let mut turn = turn(&self.config, &mut self.sids, &mut self.directory, now, out);
+        let result = act(room, &mut turn);
+        subscribe::flush(room, &mut turn);
+        match room.timers.first() {
+            _ if room.is_closed => {
+                self.due.clear(&number);
+                self.by_name.remove(&room.name);
+                self.rooms.remove(&number);
+            }
+            Some(at) => self.due.set(number, at),
+            None => self.due.clear(&number),
+        }
+        Some(result)
+    }
+}
+
+fn turn<'a>(
+    config: &'a Config,
+    sids: &'a mut Sids,
+    directory: &'a mut Directory,
+    now: Now,
+    out: &'a mut Outbox,
+) -> Turn<'a> {
+    Turn { now, config, sids, directory, out }
+}
+
+fn handle_signal(room: &mut Room, who: Number, signal: Signal, turn: &mut Turn<'_>) {
+    match signal {
+        Signal::Offer(offer) => negotiate::handle_offer(room, who, offer, turn),
+        Signal::Answer(answer) => negotiate::handle_answer(room, who, answer, turn),
+        Signal::Trickle(trickle) => negotiate::handle_trickle(room, who, &trickle, turn),
+        Signal::AddTrack(request) => publish::add_track(room, who, request, turn),
+        Signal::Mute(request) => publish::handle_mute(room, who, request, turn),
+        Signal::UpdateAudioTrack(request) => publish::handle_update_audio(room, who, request, turn),
+        Signal::UpdateVideoTrack(request) => publish::handle_update_video(room, who, request, turn),
+        Signal::Subscription(request) => subscribe::handle_subscription(room, who, &request, turn),
+        Signal::TrackSetting(request) => subscribe::handle_settings(room, who, &request, turn),
+        Signal::SubscriptionPermission(update) => subscribe::handle_permission(room, who, &update, turn),
+        Signal::UpdateMetadata(update) => profile::handle_update(room, who, update, turn),
+        Signal::SyncState(state) => resume::handle_sync_state(room, who, &state, turn),
+        Signal::Simulate(simulate) => {
+            if let Some(scenario) = simulate.scenario {
+                resume::handle_simulate(room, who, scenario, turn);
+            }
+        }
+        Signal::Leave(request) => {
+            let reason = match request.reason() {
+                DisconnectReason::UnknownReason => DisconnectReason::ClientInitiated,
+                reason => reason,
+            };
+            presence::leave(room, who, reason, None, turn);
+        }
+        Signal::Ping(_) => room.send(who, Message::Pong(unix_ms(turn)), turn),
+        Signal::PingReq(Ping { timestamp, .. }) => {
+            let pong = Pong { last_ping_timestamp: timestamp, timestamp: unix_ms(turn) };
+            room.send(who, Message::PongResp(pong), turn);
+        }
+        Signal::PublishDataTrackRequest(request) => {
+            publish::answer(room, who, Reason::UnsupportedType, Asked::PublishDataTrack(request), turn);
+        }
+        Signal::UnpublishDataTrackRequest(request) => {
+            publish::answer(room, who, Reason::UnsupportedType, Asked::UnpublishDataTrack(request), turn);
+        }
+        // Data tracks and blobs are not served; `update_layers` is not sent by any client that is still in use.
+        Signal::UpdateDataSubscription(_) | Signal::StoreDataBlobRequest(_) | Signal::GetDataBlobRequest(_) => {}
+        #[allow(deprecated, reason = "to name it here is to leave it out")]
+        Signal::UpdateLayers(_) => {}
+    }
+}
+
+fn unix_ms(turn: &Turn<'_>) -> i64 {
+    turn.now.unix.as_millis() as i64
+}
+
+fn session_of(event: &Event) -> Option<SessionId> {
+    match event {
+        Event::Answered { session, .. }
+        | Event::Refused { session, .. }
+        | Event::Offered { session, .. }
+        | Event::NeedSections { session, .. }
+        | Event::Candidate { session, .. }
+        | Event::Connected { session }
+        | Event::ChannelsOpen { session }
+        | Event::Lost { session }
+        | Event::Ended { session }
+        | Event::Data { session, .. }
+        | Event::Active { session, .. }
+        | Event::Quality { session, .. } => Some(*session),
+        Event::Level { .. } => None,
+    }
+}
+
+fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>) {
+    match event {
+        Event::Answered { session, sdp, sections, has_data } => {
+            negotiate::handle_answered(room, who, session, sdp, &sections, has_data, turn);
+        }
+        Event::Refused { .. } => negotiate::handle_refused(room, who, turn),
+        Event::Offered { session, sdp, tracks } => negotiate::handle_offered(room, who, session, sdp, tracks, turn),
+        Event::NeedSections { audio, video, .. } => negotiate::handle_need(room, who, audio, video, turn),
+        Event::Candidate { session, init } => negotiate::handle_candidate(room, who, session, init, turn),
+        Event::Connected { session } => {
+            let Some(member) = room.members.get_mut(&who) else { return };
+            let Some(peer) = member.transports.peer_mut(session) else { return };
+            peer.is_connected = true;
+            member.quality.set_lost(false);
+            room.timers.clear(&Timer::Resume(who));
+            presence::handle_established(room, who, turn);
+        }
+        Event::ChannelsOpen { session } => {
+            let peer = room.members.get_mut(&who).and_then(|member| member.transports.peer_mut(session));
+            if let Some(peer) = peer {
+                peer.has_channels = true;
+                presence::handle_established(room, who, turn);
+            }
+        }
+        Event::Lost { .. } => resume::handle_lost(room, who, turn),
+        Event::Ended { .. } => {
+            let action = Some(Action::Reconnect);
+            presence::leave(room, who, DisconnectReason::ConnectionTimeout, action, turn);
+        }
+        Event::Data { channel, bytes, .. } => data::handle(room, who, channel, &bytes, turn),
+        Event::Level { track, level_dbov, over } => {
+            // Who shows a film does not speak.
+            let sid = turn.directory.of_track(track).map(|(_, sid)| sid);
+            let of = sid.and_then(|sid| room.tracks.get(sid));
+            if of.is_some_and(|track| track.info.source() == TrackSource::Microphone) {
+                room.speakers.observe(who, track, level_dbov, over, turn.now.at);
+                room.timers.set_if_none(Timer::Speakers, turn.now.at + limits::SPEAKERS_EVERY);
+            }
+        }
+        Event::Active { track, is_active, .. } => tell_stream_state(room, who, track, is_active, turn),
+        Event::Quality { loss, rtt, jitter, .. } => {
+            if let Some(member) = room.members.get_mut(&who) {
+                member.quality.observe(loss, rtt, jitter);
+            }
+        }
+    }
+}
+
+fn tell_stream_state(room: &Room, who: Number, track: TrackId, is_active: bool, turn: &mut Turn<'_>) {
+    use livekit_protocol::{StreamState, StreamStateInfo, StreamStateUpdate};
+    let down = room.members.get(&who).and_then(|member| member.downs.get(&track));
+    let Some(track) = down.and_then(|down| room.tracks.get(&down.sid)) else { return };
+    let Some(publisher) = room.members.get(&track.publisher) else { return };
+    let state = if is_active { StreamState::Active } else { StreamState::Paused };
+    let info = StreamStateInfo {
+        participant_sid: publisher.sid.clone(),
+        track_sid: track.info.sid.clone(),
+        state: state as i32,
+    };
+    room.send(who, Message::StreamStateUpdate(StreamStateUpdate { stream_states: vec![info] }), turn);
+}

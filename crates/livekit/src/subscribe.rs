@@ -1,0 +1,261 @@
+//! Who gets which track: what subscribers want, what publishers and tokens allow, and what the packet path is told.
+//!
+//! `reconcile` is the one place where it is decided. What it changes is told to the packet path once per input, as the
+//! whole set of a subscriber (`flush`).
+
+use livekit_protocol::signal_response::Message;
+use livekit_protocol::{
+    ConnectionQualityInfo, ConnectionQualityUpdate, SpeakerInfo, SpeakersChanged, SubscriptionError,
+    SubscriptionPermission, SubscriptionPermissionUpdate, SubscriptionResponse, TrackSubscribed, UpdateSubscription,
+    UpdateTrackSettings,
+};
+
+use crate::directory::Number;
+use crate::limits;
+use crate::media::{self, Kind, Request, SessionId, TrackId};
+use crate::participant::{Down, Participant};
+use crate::room::{Room, Timer};
+use crate::subscription::Settings;
+use crate::turn::Turn;
+
+/// What somebody asks for, by sids of tracks.
+pub(crate) fn handle_subscription(room: &mut Room, who: Number, request: &UpdateSubscription, turn: &mut Turn<'_>) {
+    let of_participants = request.participant_tracks.iter().flat_map(|tracks| &tracks.track_sids);
+    for sid in request.track_sids.iter().chain(of_participants).filter(|sid| sid.len() <= limits::NAME_BYTES_MAX) {
+        let Some(member) = room.members.get_mut(&who) else { return };
+        if !member.wishes.subscribe(sid, request.subscribe) {
+            continue;
+        }
+        if room.tracks.contains_key(sid) {
+            reconcile(room, who, sid, turn);
+            update_demand(room, sid, turn);
+        } else if request.subscribe {
+            let err = SubscriptionError::SeTrackNotfound as i32;
+            let response = SubscriptionResponse { track_sid: sid.clone(), err };
+            room.send(who, Message::SubscriptionResponse(response), turn);
+        }
+    }
+}
+
+/// How somebody wants tracks: how large, or not now.
+pub(crate) fn handle_settings(room: &mut Room, who: Number, request: &UpdateTrackSettings, turn: &mut Turn<'_>) {
+    for sid in request.track_sids.iter().filter(|sid| sid.len() <= limits::NAME_BYTES_MAX) {
+        let Some(member) = room.members.get_mut(&who) else { return };
+        let settings = UpdateTrackSettings { track_sids: Vec::new(), ..request.clone() };
+        if member.wishes.set(sid, settings) {
+            apply_settings(room, who, sid, turn);
+            update_demand(room, sid, turn);
+        }
+    }
+}
+
+/// Who may subscribe to somebody's tracks.
+pub(crate) fn handle_permission(room: &mut Room, who: Number, update: &SubscriptionPermission, turn: &mut Turn<'_>) {
+    let Some(mut permissions) = room.members.get_mut(&who).map(|member| std::mem::take(&mut member.permissions)) else {
+        return;
+    };
+    let identity_of = |sid: &str| Some(room.members.get(room.by_sid.get(sid)?)?.identity.clone());
+    let _kept_as_it_was = permissions.set(update, identity_of);
+    let Some(member) = room.members.get_mut(&who) else { return };
+    member.permissions = permissions;
+    for sid in member.tracks.clone() {
+        reconcile_track(room, &sid, turn);
+    }
+}
+
+/// Everything that somebody may get.
+pub(crate) fn reconcile_subscriber(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+    let sids: Vec<_> = room.tracks.keys().cloned().collect();
+    for sid in sids {
+        reconcile(room, who, &sid, turn);
+        update_demand(room, &sid, turn);
+    }
+}
+
+/// Everybody who may get a track.
+pub(crate) fn reconcile_track(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
+    let members: Vec<_> = room.members.keys().copied().collect();
+    for who in members {
+        reconcile(room, who, sid, turn);
+        apply_settings(room, who, sid, turn);
+    }
+    update_demand(room, sid, turn);
+}
+
+/// A track is nobody's any more.
+pub(crate) fn drop_track(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
+    let Some(track) = room.tracks.get(sid) else { return };
+    for who in track.subscribers.clone() {
+        unsubscribe(room, who, sid, turn);
+    }
+}
+
+/// Somebody gets nothing any more.
+pub(crate) fn drop_all(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get(&who) else { return };
+    let sids: Vec<_> = member.downs.values().map(|down| down.sid.clone()).collect();
+    for sid in sids {
+        unsubscribe(room, who, &sid, turn);
+        update_demand(room, &sid, turn);
+    }
+}
+
+/// Gives somebody a track or takes it away, as it is wanted and allowed.
+fn reconcile(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
+    let (Some(track), Some(member)) = (room.tracks.get(sid), room.members.get(&who)) else { return };
+    let Some(publisher) = room.members.get(&track.publisher) else { return };
+    let is_wanted = member.wishes.subscribes(sid, member.auto_subscribe);
+    let is_possible = track.publisher != who && member.permission.can_subscribe && !publisher.is_hidden();
+    let is_allowed = member.is_recorder() || publisher.permissions.allow(sid, &member.identity);
+    let has_it = track.subscribers.contains(&who);
+    let publisher_sid = publisher.sid.clone();
+    if is_possible && is_wanted {
+        tell_allowed(room, who, publisher_sid, sid, is_allowed, turn);
+    }
+    match is_possible && is_wanted && is_allowed {
+        true if !has_it => subscribe(room, who, sid, turn),
+        false if has_it => unsubscribe(room, who, sid, turn),
+        _ => {}
+    }
+}
+
+fn tell_allowed(room: &mut Room, who: Number, publisher: String, sid: &str, is_allowed: bool, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    if let Some(allowed) = member.wishes.tell_allowed(sid, is_allowed) {
+        let update = SubscriptionPermissionUpdate { participant_sid: publisher, track_sid: sid.to_owned(), allowed };
+        room.send(who, Message::SubscriptionPermissionUpdate(update), turn);
+    }
+}
+
+fn subscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
+    let (Some(track), Some(member)) = (room.tracks.get_mut(sid), room.members.get_mut(&who)) else { return };
+    track.subscribers.insert(who);
+    member.downs.insert(track.media, Down { sid: sid.to_owned(), settings: None });
+    room.changed_downs.insert(who);
+    let (publisher, is_first) = (track.publisher, !track.is_told_of_subscriber);
+    track.is_told_of_subscriber = true;
+    if is_first {
+        room.send(publisher, Message::TrackSubscribed(TrackSubscribed { track_sid: sid.to_owned() }), turn);
+    }
+    // What others have heard in the last seconds.
+    let Some(publisher_sid) = room.members.get(&publisher).map(|member| member.sid.clone()) else { return };
+    if let Some(level) = room.speakers.level_of(publisher) {
+        send_level(room, who, publisher_sid, level, turn);
+    }
+    if let Some(info) = quality_info(&room.members[&publisher]) {
+        room.send(who, Message::ConnectionQuality(ConnectionQualityUpdate { updates: vec![info] }), turn);
+    }
+}
+
+fn unsubscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
+    let (Some(track), Some(member)) = (room.tracks.get_mut(sid), room.members.get_mut(&who)) else { return };
+    if !track.subscribers.remove(&who) {
+        return;
+    }
+    let publisher = track.publisher;
+    member.downs.remove(&track.media);
+    room.changed_downs.insert(who);
+    // Who hears nothing of somebody any more does not hear that it has fallen silent either.
+    if room.speakers.level_of(publisher).is_some() && !follows(room, who, publisher) {
+        let Some(sid) = room.members.get(&publisher).map(|member| member.sid.clone()) else { return };
+        send_level(room, who, sid, 0.0, turn);
+    }
+}
+
+fn send_level(room: &Room, who: Number, sid: String, level: f32, turn: &mut Turn<'_>) {
+    let speakers = vec![SpeakerInfo { sid, level, active: level > 0.0 }];
+    room.send(who, Message::SpeakersChanged(SpeakersChanged { speakers }), turn);
+}
+
+/// Whether somebody gets any track of somebody's.
+pub(crate) fn follows(room: &Room, who: Number, publisher: Number) -> bool {
+    let Some(publisher) = room.members.get(&publisher) else { return false };
+    let mut tracks = publisher.tracks.iter().filter_map(|sid| room.tracks.get(sid));
+    tracks.any(|track| track.subscribers.contains(&who))
+}
+
+/// Everybody who gets any track of somebody's.
+pub(crate) fn followers(room: &Room, publisher: Number) -> std::collections::BTreeSet<Number> {
+    let Some(publisher) = room.members.get(&publisher) else { return Default::default() };
+    let tracks = publisher.tracks.iter().filter_map(|sid| room.tracks.get(sid));
+    tracks.flat_map(|track| track.subscribers.iter().copied()).collect()
+}
+
+/// How well somebody is connected, once that was looked at.
+pub(crate) fn quality_info(member: &Participant) -> Option<ConnectionQualityInfo> {
+    let quality = member.quality.told()?;
+    let score = member.quality.stars();
+    Some(ConnectionQualityInfo { participant_sid: member.sid.clone(), quality: quality as i32, score })
+}
+
+/// Tells the packet path how somebody wants a track, when that is news; of a track that the packet path has not heard
+/// of yet `flush` does.
+fn apply_settings(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
+    let (Some(track), Some(member)) = (room.tracks.get(sid), room.members.get_mut(&who)) else { return };
+    let wanted = member.wishes.settings(&track.info, member.is_adaptive);
+    let session = member.transports.down().map(|peer| peer.id);
+    let (Some(session), Some(down)) = (session, member.downs.get_mut(&track.media)) else { return };
+    if let Some(told) = down.settings {
+        down.settings = Some(wanted);
+        tell_settings(session, track.media, told, wanted, turn);
+    }
+}
+
+fn tell_settings(session: SessionId, track: TrackId, told: Settings, wanted: Settings, turn: &mut Turn<'_>) {
+    let Settings { is_paused, layer, fps, priority } = wanted;
+    if (told.layer, told.fps, told.priority) != (layer, fps, priority) {
+        turn.out.media(Request::Limit { session, track, layer, fps, priority });
+    }
+    if told.is_paused != is_paused {
+        turn.out.media(Request::Pause { session, track, is_paused });
+    }
+}
+
+/// Tells the packet path what has changed in who gets what.
+pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
+    for who in std::mem::take(&mut room.changed_downs) {
+        let Some(member) = room.members.get(&who) else { continue };
+        let Some(session) = member.transports.down().map(|peer| peer.id) else { continue };
+        let tracks = member.downs.values().filter_map(|down| {
+            let track = room.tracks.get(&down.sid)?;
+            let publisher = room.members.get(&track.publisher)?;
+            let stream = format!("{}|{}", publisher.sid, down.sid);
+            Some(media::Down { track: track.media, stream, sid: down.sid.clone(), kind: track.kind() })
+        });
+        let tracks = tracks.collect();
+        turn.out.media(Request::SetDown { session, tracks });
+        let Some(member) = room.members.get_mut(&who) else { continue };
+        for (track, down) in member.downs.iter_mut().filter(|(_, down)| down.settings.is_none()) {
+            let Some(info) = room.tracks.get(&down.sid).map(|track| &track.info) else { continue };
+            let wanted = member.wishes.settings(info, member.is_adaptive);
+            down.settings = Some(wanted);
+            tell_settings(session, *track, Settings::default(), wanted, turn);
+        }
+    }
+}
+
+/// Looks how much anybody wants of a track, and tells its publisher when that is news.
+fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
+    let Some(track) = room.tracks.get_mut(sid).filter(|track| track.kind() == Kind::Video) else { return };
+    let subscribers = track.subscribers.iter().filter_map(|who| room.members.get(who));
+    let settings = subscribers.map(|member| member.wishes.settings(&track.info, member.is_adaptive));
+    let wanted = settings.filter(|settings| !settings.is_paused).map(|settings| settings.layer).max();
+    let is_more = track.demand.want(wanted, turn.now.at);
+    match track.demand.lower_at() {
+        Some(at) => room.timers.set(Timer::Demand(track.media), at),
+        None => room.timers.clear(&Timer::Demand(track.media)),
+    }
+    if is_more.is_some() {
+        let (publisher, update) = (track.publisher, track.quality_update(is_more));
+        room.send(publisher, Message::SubscribedQualityUpdate(update), turn);
+    }
+}
+
+/// It is time to tell a publisher to send less.
+pub(crate) fn lower_demand(room: &mut Room, media: TrackId, turn: &mut Turn<'_>) {
+    let Some(track) = room.tracks.values_mut().find(|track| track.media == media) else { return };
+    if let Some(wanted) = track.demand.handle_timeout(turn.now.at) {
+        let (publisher, update) = (track.publisher, track.quality_update(wanted));
+        room.send(publisher, Message::SubscribedQualityUpdate(update), turn);
+    }
+}

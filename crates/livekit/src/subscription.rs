@@ -1,0 +1,161 @@
+//! What a participant wants of others' tracks: which, how large, and which comes first.
+
+use std::collections::HashMap;
+
+use livekit_protocol::{TrackInfo, UpdateTrackSettings, VideoQuality};
+
+use crate::limits::WISHES_MAX;
+use crate::media::Layer;
+
+/// What one participant has said of tracks, whether there are such tracks or not yet.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    by_track: HashMap<String, Wish>,
+}
+
+#[derive(Debug, Default)]
+struct Wish {
+    /// Nothing said is as the participant has it for all tracks.
+    subscribes: Option<bool>,
+    settings: Option<UpdateTrackSettings>,
+    /// Whether it was told that it may not.
+    is_told_of_denial: bool,
+}
+
+/// How a track is to be sent to one subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) is_paused: bool,
+    pub(crate) layer: Layer,
+    pub(crate) fps: u32,
+    pub(crate) priority: u32,
+}
+
+impl Wishes {
+    /// False when there are too many; nothing has changed then.
+    pub(crate) fn subscribe(&mut self, track: &str, subscribes: bool) -> bool {
+        self.entry(track).map(|wish| wish.subscribes = Some(subscribes)).is_some()
+    }
+
+    /// See `subscribe`.
+    pub(crate) fn set(&mut self, track: &str, settings: UpdateTrackSettings) -> bool {
+        self.entry(track).map(|wish| wish.settings = Some(settings)).is_some()
+    }
+
+    /// Notes whether the participant may have a track; returns what it is to be told, when that is news.
+    pub(crate) fn tell_allowed(&mut self, track: &str, is_allowed: bool) -> Option<bool> {
+        match self.by_track.get_mut(track) {
+            Some(wish) if wish.is_told_of_denial == is_allowed => wish.is_told_of_denial = !is_allowed,
+            Some(_) => return None,
+            None if is_allowed => return None,
+            None => self.entry(track)?.is_told_of_denial = true,
+        }
+        Some(is_allowed)
+    }
+
+    pub(crate) fn subscribes(&self, track: &str, unless_said: bool) -> bool {
+        self.by_track.get(track).and_then(|wish| wish.subscribes).unwrap_or(unless_said)
+    }
+
+    /// How the participant wants a track; `adaptive` clients begin with the smallest picture, and say more when they show it.
+    pub(crate) fn settings(&self, track: &TrackInfo, is_adaptive: bool) -> Settings {
+        match self.by_track.get(&track.sid).and_then(|wish| wish.settings.as_ref()) {
+            None => Settings { layer: if is_adaptive { Layer::Low } else { Layer::High }, ..Settings::default() },
+            Some(said) => {
+                Settings { is_paused: said.disabled, layer: layer(said, track), fps: said.fps, priority: said.priority }
+            }
+        }
+    }
+
+    /// A track that there is no more.
+    pub(crate) fn forget(&mut self, track: &str) {
+        self.by_track.remove(track);
+    }
+
+    fn entry(&mut self, track: &str) -> Option<&mut Wish> {
+        if self.by_track.len() >= WISHES_MAX && !self.by_track.contains_key(track) {
+            return None;
+        }
+        Some(self.by_track.entry(track.to_owned()).or_default())
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { is_paused: false, layer: Layer::High, fps: 0, priority: 0 }
+    }
+}
+
+/// The smallest layer that fills what is shown, else the one that is asked for by name.
+#[allow(deprecated, reason = "older clients say layers there")]
+fn layer(said: &UpdateTrackSettings, track: &TrackInfo) -> Layer {
+    if said.width == 0 || said.height == 0 {
+        return match said.quality() {
+            VideoQuality::Low | VideoQuality::Off => Layer::Low,
+            VideoQuality::Medium => Layer::Medium,
+            VideoQuality::High => Layer::High,
+        };
+    }
+    // The shorter side counts: what is shown may be cropped along the longer one.
+    let is_portrait = track.width < track.height;
+    let side = |width: u32, height: u32| if is_portrait { width } else { height };
+    let shown = side(said.width, said.height);
+    let layers = track.codecs.first().map_or(&track.layers, |codec| &codec.layers);
+    let of = |quality: VideoQuality, of_whole: u32| {
+        let known = layers.iter().find(|layer| layer.quality() == quality);
+        known.map_or(side(track.width, track.height) / of_whole, |layer| side(layer.width, layer.height))
+    };
+    match shown {
+        _ if shown <= of(VideoQuality::Low, 4) => Layer::Low,
+        _ if shown <= of(VideoQuality::Medium, 2) => Layer::Medium,
+        _ => Layer::High,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn video(width: u32, height: u32) -> TrackInfo {
+        TrackInfo { sid: "TR_1".into(), width, height, ..TrackInfo::default() }
+    }
+
+    fn shown(width: u32, height: u32) -> Wishes {
+        let mut wishes = Wishes::default();
+        wishes.set("TR_1", UpdateTrackSettings { width, height, ..UpdateTrackSettings::default() });
+        wishes
+    }
+
+    #[test]
+    fn the_smallest_layer_that_fills_what_is_shown_is_chosen() {
+        let layers = [(320, 180), (321, 181), (640, 360), (641, 361), (4000, 3000)]
+            .map(|(width, height)| shown(width, height).settings(&video(1280, 720), false).layer);
+        assert_eq!(layers, [Layer::Low, Layer::Medium, Layer::Medium, Layer::High, Layer::High]);
+    }
+
+    #[test]
+    fn of_a_picture_that_stands_upright_the_width_counts() {
+        assert_eq!(shown(180, 4000).settings(&video(720, 1280), false).layer, Layer::Low);
+    }
+
+    #[test]
+    fn who_says_nothing_gets_the_best_unless_it_adapts() {
+        let wishes = Wishes::default();
+        assert_eq!(wishes.settings(&video(1, 1), false).layer, Layer::High);
+        assert_eq!(wishes.settings(&video(1, 1), true).layer, Layer::Low);
+    }
+
+    #[test]
+    fn there_are_no_more_wishes_than_are_kept() {
+        let mut wishes = Wishes::default();
+        assert!((0..WISHES_MAX).all(|number| wishes.subscribe(&format!("TR_{number}"), true)));
+        assert!(!wishes.subscribe("TR_more", true) && wishes.subscribe("TR_1", false));
+    }
+
+    #[test]
+    fn a_denial_is_told_once_and_so_is_its_end() {
+        let mut wishes = Wishes::default();
+        let told = [true, false, false, true, true].map(|is_allowed| wishes.tell_allowed("TR_1", is_allowed));
+        assert_eq!(told, [None, Some(false), None, Some(true), None]);
+    }
+}
