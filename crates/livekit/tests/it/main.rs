@@ -1,0 +1,17 @@
+//! Rooms as clients, applications and the packet path see them: a clock that the test owns, and scripted clients.
+
+mod support;
+
+mod admin;
+mod data;
+mod joining;
+mod leaving;
+mod limits;
+mod negotiation;
+mod presence;
+mod profile;
+mod quality;
+mod resuming;
+mod subscriptions;
+mod tracks;
+mod walk;
