@@ -1,15 +1,23 @@
-//! Which panics end the process: all but those of libraries that can only be about one session, one connection, or one
-//! request for a part of a title.
+//! Which panics end the process: all but those of libraries that can only be about one session, one connection, one
+//! request for a part of a title, or one question about a user.
 //!
 //! A panic of our own means that nobody knows what else is wrong, and it may be under a lock that all need.
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::io;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
+use tokio::runtime::{EnterGuard, Runtime};
+
 tokio::task_local! {
     static ANSWERING: ();
+}
+
+thread_local! {
+    static IS_APART: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Does work for one client that a panic of a library may end, and nobody else's. `None`: it has.
@@ -25,10 +33,50 @@ pub(crate) async fn answering<T>(work: impl Future<Output = T>) -> Option<T> {
     ANSWERING.scope((), caught).await
 }
 
+/// A thread for a library that begins tasks of its own, in which nobody else could catch a panic: there it ends the task.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    /// `None` when it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Apart {
+    /// # Errors
+    /// When there is no thread to be had.
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name(name)
+            .on_thread_start(|| IS_APART.set(true))
+            .enable_all()
+            .build()?;
+        Ok(Apart { runtime: Some(runtime) })
+    }
+
+    /// What is made meanwhile is the thread's.
+    pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
+        self.runtime.as_ref().map(Runtime::enter)
+    }
+
+    /// Does work there, to its end whether or not that is waited for. `None`: it has panicked.
+    pub(crate) async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        self.runtime.as_ref()?.spawn(work).await.ok()
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Who drops it may be a task, which must not wait for threads.
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// For whoever has panics end the process, by a hook: whether this one is to.
 pub fn ends_process(panic: &PanicHookInfo<'_>) -> bool {
     let is_ours = panic.location().is_none_or(|at| at.file().starts_with("crates/"));
-    let is_caught = titles::is_guarded() || dtls::is_guarded() || ANSWERING.try_with(|()| ()).is_ok();
+    let is_caught = titles::is_guarded() || dtls::is_guarded() || IS_APART.get() || ANSWERING.try_with(|()| ()).is_ok();
     !webrtc::is_guarded() && (is_ours || !is_caught)
 }
 
@@ -51,6 +99,14 @@ mod tests {
         library.open("a.ts").await.expect_err("nobody is there")
     }
 
+    /// Does work in a task that somebody else has begun.
+    async fn apart(work: impl Future<Output = ()> + Send + 'static) -> Option<()> {
+        let apart = Apart::new("apart").expect("a thread");
+        let done = apart.run(async { tokio::spawn(work).await.ok() }).await.expect("what waits for it goes on");
+        assert_eq!(apart.run(async { 1 }).await, Some(1), "the thread goes on");
+        done
+    }
+
     /// The test runs itself once more, as a process that panics.
     #[test]
     fn a_panic_of_a_library_ends_the_connection_that_it_is_about_and_others_end_the_process() {
@@ -67,6 +123,8 @@ mod tests {
                 match which.to_str() {
                     Some("a library's") => assert_eq!(answering(librarys).await, None),
                     Some("a library's over a request") => assert_eq!(fetch().await.kind(), ErrorKind::Panicked),
+                    Some("a library's in a task of its own") => assert_eq!(apart(librarys).await, None),
+                    Some("our own in such a task") => assert_eq!(apart(async { panic!("on purpose") }).await, None),
                     Some("our own") => assert_eq!(answering(async { panic!("on purpose") }).await, None),
                     _ => librarys.await,
                 }
@@ -79,6 +137,8 @@ mod tests {
         for (which, signal) in [
             ("a library's", lives),
             ("a library's over a request", lives),
+            ("a library's in a task of its own", lives),
+            ("our own in such a task", ends),
             ("our own", ends),
             ("a library's elsewhere", ends),
         ] {
