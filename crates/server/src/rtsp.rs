@@ -102,7 +102,7 @@ impl Rtsp {
     /// Answers a request.
     async fn answer(&self, now: Instant, interleaved: &mut Interleaved, request: &Request<'_>) -> Response {
         if request.cseq().is_none() {
-            return Response::new(Status::BadRequest);
+            return refusal(Refused::new(Status::BadRequest, "a request has a number (CSeq)"));
         }
         if let Some(options) = request.header("Require").or(request.header("Proxy-Require")) {
             return Response::new(Status::OptionNotSupported).with("Unsupported", options);
@@ -211,8 +211,11 @@ impl Rtsp {
         request: &Request<'_>,
     ) -> Result<Response, Refused> {
         let client = interleaved.ends.client;
-        let offered = request.header("Transport").ok_or(Status::BadRequest)?;
-        let (name, way) = ways(offered, client).next().ok_or(Status::UnsupportedTransport)?;
+        let offered = request.header("Transport").unwrap_or_default();
+        let (name, way) = ways(offered, client).next().ok_or_else(|| match offered {
+            "" => Refused::new(Status::BadRequest, "SETUP needs a Transport header"),
+            _ => Refused::new(Status::UnsupportedTransport, WAYS),
+        })?;
         let (title, extent) = self.look_up(request.uri).await?;
         let (destination, delivery) = self.delivery(interleaved, way)?;
         let id = hex(&random::<16>().ok_or(Status::ServiceUnavailable)?);
@@ -275,7 +278,7 @@ impl Rtsp {
 
     /// What clients ask of a session (§10.8), each on a line of its own.
     async fn parameters(&self, session: &Session, body: &[u8]) -> Result<Response, Refused> {
-        let names = str::from_utf8(body).map_err(|_| Status::BadRequest)?;
+        let names = str::from_utf8(body).map_err(|_| Refused::new(Status::BadRequest, "the body is no UTF-8"))?;
         let source = self.sessions.source(&session.id).ok_or(Status::MethodNotValidInThisState)?;
         let inspected = self.pump.inspect(source.pump).await?;
         let mut text = String::new();
@@ -419,12 +422,22 @@ fn scale_text(permille: i32) -> String {
     format!("{:.3}", f64::from(permille) / 1_000.0)
 }
 
+/// What a Transport header may ask for.
+const WAYS: &str = "a Transport is RTP/AVP/TCP, or to the client's own address RTP/AVP, MP2T/H2221/UDP or RAW/RAW/UDP with \
+                    client_port, and neither multicast nor for recording";
+
 /// Why a request is not carried out.
 #[derive(Debug)]
 struct Refused {
     status: Status,
-    /// The API's, where they say more than the status and nothing of this server's inside.
+    /// The API's or our own, where they say more than the status and nothing of this server's inside.
     words: Option<String>,
+}
+
+impl Refused {
+    fn new(status: Status, words: impl Into<String>) -> Self {
+        Refused { status, words: Some(words.into()) }
+    }
 }
 
 impl From<Status> for Refused {

@@ -193,7 +193,8 @@ impl Connection<'_> {
                         _ => Status::BadRequest,
                     };
                     self.rtsp.count(|stats| stats.requests.count(None, status));
-                    self.write(Response::new(status).with("Connection", "close").to_text(None)).await?;
+                    let response = Response::new(status).with("Connection", "close");
+                    self.write(response.with_body("text/plain", error.to_string()).to_text(None)).await?;
                     return Ok(false);
                 }
             };

@@ -28,9 +28,9 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn read(request: &Request<'_>, extent: Extent) -> Result<Self, Status> {
-        let range = request.header("Range").map(|value| Range::parse(value).ok_or(Status::InvalidRange)).transpose()?;
-        let scale = request.header("Scale").map(|value| scale_permille(value).ok_or(Status::BadRequest)).transpose()?;
+    fn read(request: &Request<'_>, extent: Extent) -> Result<Self, Refused> {
+        let range = read(request, "Range", Range::parse, (Status::InvalidRange, RANGES))?;
+        let scale = read(request, "Scale", scale_permille, (Status::BadRequest, SCALES))?;
         let Extent::Stored(duration) = extent else {
             // Whatever is asked for, the present is what there is (§12.29).
             return Ok(Wanted { start: None, end: None, scale: None });
@@ -43,11 +43,25 @@ impl Wanted {
         let is_backward = scale.is_some_and(|permille| permille < 0);
         let end = range.and_then(|range| range.end).filter(|_| !is_backward);
         if start.zip(end).is_some_and(|(start, end)| start >= end) {
-            return Err(Status::InvalidRange);
+            return Err(Refused::new(Status::InvalidRange, "the range ends before it begins"));
         }
         let end = end.filter(|end| duration.is_none_or(|duration| *end + END_SLACK < duration));
         Ok(Wanted { start, end, scale: Some(scale.unwrap_or(1_000) as f64 / 1_000.0) })
     }
+}
+
+const RANGES: &str = "a Range is \"npt=\", seconds, H:MM:SS or now, \"-\", and perhaps an end";
+const SCALES: &str = "a Scale is a number other than 0, and negative backwards";
+
+/// A header's value; `None` without it.
+fn read<T>(
+    request: &Request<'_>,
+    name: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+    (status, words): (Status, &str),
+) -> Result<Option<T>, Refused> {
+    let value = request.header(name);
+    value.map(|value| parse(value).ok_or_else(|| Refused::new(status, words))).transpose()
 }
 
 impl Rtsp {

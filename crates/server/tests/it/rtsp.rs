@@ -220,21 +220,24 @@ async fn what_cannot_be_is_refused_by_its_status_and_in_the_words_of_the_api() {
     }
     assert!(client.ask_for("DESCRIBE", "*", "").await.header("Allow").starts_with("OPTIONS"));
     let session = client.setup(&format!("RTP/AVP;unicast;client_port={port}")).await;
-    for (code, method, headers) in [
-        (455, "SETUP", "\r\nTransport: RTP/AVP;unicast;client_port=5"),
-        (457, "PLAY", "\r\nRange: smpte=0:0:1-"),
-        (457, "PLAY", "\r\nRange: npt=9-3"),
-        (457, "PLAY", "\r\nRange: npt=500-"),
-        (400, "PLAY", "\r\nScale: fast"),
-        (451, "GET_PARAMETER", "\r\nContent-Length: 5\r\n\r\ncolor"),
+    for (code, method, headers, words) in [
+        (455, "SETUP", "\r\nTransport: RTP/AVP;unicast;client_port=5", ""),
+        (457, "PLAY", "\r\nRange: smpte=0:0:1-", "npt="),
+        (457, "PLAY", "\r\nRange: npt=9-3", "ends before it begins"),
+        (457, "PLAY", "\r\nRange: npt=500-", "nothing lies between start and end"),
+        (400, "PLAY", "\r\nScale: fast", "a Scale is a number"),
+        (451, "GET_PARAMETER", "\r\nContent-Length: 5\r\n\r\ncolor", ""),
     ] {
-        assert_eq!(client.ask(method, &format!("{session}{headers}")).await.code, code, "{method}{headers}");
+        let refused = client.ask(method, &format!("{session}{headers}")).await;
+        assert!(refused.code == code && refused.text.contains(words), "{method}{headers}: {}", refused.text);
     }
     for (code, method) in [(459, "SETUP"), (404, "PLAY"), (404, "PAUSE"), (404, "TEARDOWN")] {
         assert_eq!(client.ask_for(method, "rtsp://h/other.ts", &session).await.code, code, "{method}");
     }
-    assert_eq!(client.send("PLAY * RTSP/1.0\r\n\r\n").await.code, 400, "a request has a number");
-    assert_eq!(client.send("PLAY * RTSP/2.0\r\n\r\n").await.code, 505);
+    for (code, request, words) in [(400, "PLAY * RTSP/1.0", "CSeq"), (505, "PLAY * RTSP/2.0", "other than 1.0")] {
+        let refused = client.send(&format!("{request}\r\n\r\n")).await;
+        assert!(refused.code == code && refused.text.contains(words), "{request}: {}", refused.text);
+    }
     let mut byte = [0];
     assert_eq!(client.stream.read(&mut byte).await.expect("an end"), 0, "what follows cannot be told apart");
 }
