@@ -2,7 +2,8 @@
 
 use toml::de::DeValue;
 
-use super::value::{Setting, Wrong};
+use super::output::plain_name;
+use super::value::{Given, Setting, Wrong};
 use super::{CertificateFiles, LiveInput, OutputConfig};
 
 impl Setting for LiveInput {
@@ -15,9 +16,12 @@ impl Setting for LiveInput {
         LiveInput::new(name, url)
     }
 
-    fn from_value(value: &DeValue<'_>) -> Option<Self> {
-        let begin = |text: &dyn Fn(&str) -> Option<String>| LiveInput::new(&text("name")?, &text("url")?);
-        from_table(value, &["name", "url"], begin, LiveInput::with)
+    fn read(given: Given<'_>) -> Result<Self, Wrong> {
+        let begin = |[name, url]: [&str; 2]| {
+            let at = if plain_name(name).is_none() { "name" } else { "url" };
+            LiveInput::new(name, url).ok_or(at)
+        };
+        read(given, ["name", "url"], begin, LiveInput::with)
     }
 
     fn to_toml(&self) -> Option<String> {
@@ -39,8 +43,8 @@ impl Setting for OutputConfig {
         })
     }
 
-    fn from_value(value: &DeValue<'_>) -> Option<Self> {
-        from_table(value, &["name"], |text| OutputConfig::new(&text("name")?), OutputConfig::with)
+    fn read(given: Given<'_>) -> Result<Self, Wrong> {
+        read(given, ["name"], |[name]| OutputConfig::new(name).ok_or("name"), OutputConfig::with)
     }
 
     fn to_toml(&self) -> Option<String> {
@@ -56,11 +60,10 @@ impl Setting for CertificateFiles {
         Some(CertificateFiles { certificate: certificate.into(), key: key.trim_start().into() })
     }
 
-    fn from_value(value: &DeValue<'_>) -> Option<Self> {
-        let begin = |text: &dyn Fn(&str) -> Option<String>| {
-            Some(CertificateFiles { certificate: text("certificate")?.into(), key: text("key")?.into() })
-        };
-        from_table(value, &["certificate", "key"], begin, |_, _, _| None)
+    fn read(given: Given<'_>) -> Result<Self, Wrong> {
+        let begin =
+            |[certificate, key]: [&str; 2]| Ok(CertificateFiles { certificate: certificate.into(), key: key.into() });
+        read(given, ["certificate", "key"], begin, |_, _, _| None)
     }
 
     fn to_toml(&self) -> Option<String> {
@@ -69,20 +72,41 @@ impl Setting for CertificateFiles {
     }
 }
 
-/// Reads a table: what `begin` makes of the keys that it needs, `with` the others one after the other. Or its text.
-fn from_table<T: Setting>(
-    value: &DeValue<'_>,
-    needed: &[&str],
-    begin: impl FnOnce(&dyn Fn(&str) -> Option<String>) -> Option<T>,
+/// Reads a table: what `begin` makes of the keys that it needs, or which of them does not fit; `with` the others one after the
+/// other. Or its text. What is wrong with a table is told of the key that it is about.
+fn read<T: Setting, const N: usize>(
+    given: Given<'_>,
+    needed: [&'static str; N],
+    begin: impl FnOnce([&str; N]) -> Result<T, &'static str>,
     with: impl Fn(T, &str, &str) -> Option<T>,
-) -> Option<T> {
-    let DeValue::Table(table) = value else { return value.as_str().and_then(T::from_text) };
-    let text = |key: &str| table.get(key)?.get_ref().as_str().map(str::to_owned);
+) -> Result<T, Wrong> {
+    let wrong = |key: &str, found: String| {
+        let says = format!("{found}; allowed: {}", T::kind());
+        Wrong { element: None, key: Some(key.to_owned()).filter(|key| !key.is_empty()), says }
+    };
+    let table = match given {
+        Given::Value(DeValue::Table(table)) => table,
+        Given::Value(value) => {
+            return value.as_str().and_then(T::from_text).ok_or_else(|| wrong("", format!("got {given}")));
+        }
+        Given::Text(text) => return T::from_text(text).ok_or_else(|| wrong("", format!("got {given}"))),
+    };
+    let unfit = |key: &str| match table.get(key) {
+        Some(value) => wrong(key, format!("got {}", Given::Value(value.get_ref()))),
+        None => wrong(key, "is missing".to_owned()),
+    };
+    let mut texts = [""; N];
+    for (text, key) in texts.iter_mut().zip(needed) {
+        *text = table.get(key).and_then(|value| value.get_ref().as_str()).ok_or_else(|| unfit(key))?;
+    }
     let mut options = table.iter().filter(|(key, _)| !needed.contains(&&**key.get_ref()));
-    options.try_fold(begin(&text)?, |made, (key, value)| match value.get_ref() {
-        DeValue::String(text) => with(made, key.get_ref(), text),
-        DeValue::Integer(number) => with(made, key.get_ref(), number.as_str()),
-        _ => None,
+    options.try_fold(begin(texts).map_err(unfit)?, |made, (key, value)| {
+        let made = match value.get_ref() {
+            DeValue::String(text) => with(made, key.get_ref(), text),
+            DeValue::Integer(number) => with(made, key.get_ref(), number.as_str()),
+            _ => None,
+        };
+        made.ok_or_else(|| unfit(key.get_ref()))
     })
 }
 

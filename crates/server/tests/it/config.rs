@@ -93,16 +93,17 @@ fn live_inputs_are_a_table_each_or_a_line() {
     assert_eq!(by_flag, config);
 
     for (wrong, expected) in [
-        ("name = \"a\"", "got one that does not fit; allowed: a table with name and url"),
-        ("name = \"a\"\nurl = \"udp://h:1\"", "got one that does not fit; allowed: a table"),
-        ("name = \"a\"\nurl = \"udp://:1\"\nttl = \"3\"", "got one that does not fit; allowed: a table"),
+        ("name = \"a\"", "m.toml:1: pump.live[0].url: is missing; allowed: a table with name and url"),
+        ("name = \"a\"\nurl = \"udp://h:1\"", "m.toml:3: pump.live[0].url: got \"udp://h:1\"; allowed: a table"),
+        ("url = \"udp://:1\"\nname = \"a b\"", "m.toml:3: pump.live[0].name: got \"a b\"; allowed: a table"),
+        ("name = \"a\"\nurl = \"udp://:1\"\nttl = 3", "m.toml:4: pump.live[0].ttl: got 3; allowed: a table"),
         (
             "name = \"a\"\nurl = \"udp://:1\"\n[[pump.live]]\nname = \"a\"\nurl = \"udp://:2\"",
-            "got two inputs named \"a\"",
+            "m.toml:4: pump.live[1]: got two inputs named \"a\"",
         ),
     ] {
         let text = format!("[[pump.live]]\n{wrong}\n");
-        let error = Config::default().apply_toml("m.toml", &text).expect_err(&text).message;
+        let error = Config::default().apply_toml("m.toml", &text).expect_err(&text).to_string();
         assert!(error.starts_with(expected), "{text}: {error}");
     }
 }
@@ -355,14 +356,14 @@ fn outputs_are_a_table_each_or_a_line() {
     let by_flag = Config::load(None, [], &[format!("pump.outputs={line}")]).expect("valid");
     assert_eq!(by_flag, config);
     for (wrong, message) in [
-        ("ttl = 8", "got one that does not fit; allowed: a table"),
-        ("name = \"a b\"", "got one that does not fit; allowed: a table"),
-        ("name = \"a\"\nttl = 0", "got one that does not fit; allowed: a table"),
-        ("name = \"a\"\ncolor = 1", "got one that does not fit; allowed: a table"),
+        ("ttl = 8", "pump.outputs[0].name: is missing; allowed: a table"),
+        ("name = \"a b\"", "pump.outputs[0].name: got \"a b\"; allowed: a table"),
+        ("name = \"a\"\nttl = 0", "pump.outputs[0].ttl: got 0; allowed: a table"),
+        ("name = \"a\"\ncolor = 1", "pump.outputs[0].color: got 1; allowed: a table"),
         ("name = \"a\"\n[[pump.outputs]]\nname = \"a\"", "two outputs named \"a\""),
     ] {
         let text = format!("[[pump.outputs]]\n{wrong}\n");
-        let error = Config::default().apply_toml("m.toml", &text).expect_err(&text).message;
+        let error = Config::default().apply_toml("m.toml", &text).expect_err(&text).to_string();
         assert!(error.contains(message), "{wrong}: {error}");
     }
 }
