@@ -481,8 +481,9 @@ impl Directory {
                     stream.vacant_since = Some(now);
                 }
                 self.census.change(Some(before), Some(stream.state()));
-                // What nobody has published is nothing to come back to.
-                let is_final = is_final || stream.vacant_since.is_none();
+                // Who was never connected ends nothing that others have; and what nobody has published is nothing to come
+                // back to.
+                let is_final = is_final && is_connected || stream.vacant_since.is_none();
                 if stream.publishers.is_empty() && is_final {
                     self.close(id);
                 }

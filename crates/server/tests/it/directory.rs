@@ -221,6 +221,23 @@ fn a_publisher_that_says_goodbye_takes_the_stream_along_at_once() {
 }
 
 #[test]
+fn a_publisher_that_was_never_connected_takes_nothing_along() {
+    let mut test = Harness::new(1);
+    let first = test.publish("a");
+    let viewer = test.watch("a");
+    test.end(first.session);
+    test.commands();
+
+    // Its client gives up and deletes what it was offered.
+    let returning = test.begin_publish("a").expect("a place");
+    test.directory.handle_ended(&mut test.placement, test.now, returning.session, true);
+
+    assert_eq!((test.state("a"), test.commands()), (Some(StreamState::Interrupted), vec![]));
+    assert!(test.directory.session(viewer.session).is_some());
+    assert_eq!(test.publish("a").stream, first.stream);
+}
+
+#[test]
 fn a_publisher_whose_offer_is_refused_leaves_nothing_behind() {
     let mut test = Harness::new(2);
     let place = test.begin_publish("a").expect("a place");
