@@ -241,7 +241,7 @@ section! {
         estimate_start: Bitrate = rooms().estimate_start, between(kbps(50), kbps(1_000_000));
         /// Highest bandwidth estimate of a viewer.
         estimate_max: Bitrate = rooms().estimate_max, between(kbps(50), kbps(10_000_000));
-        /// Sessions of one worker at most; newcomers over that are refused.
+        /// Sessions of one worker at most, of which one in sixteen is for publishers; newcomers over that are refused.
         sessions_max: usize = rooms().sessions_max, between(1, 1_000_000);
     }
 }

@@ -15,10 +15,12 @@
 //! Who waits has no part in any limit but those for who waits, so that offers which come to nothing keep nobody out. The
 //! limits for sessions are looked at twice: when there is an offer, and when its client is connected.
 
+mod settings;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rooms::spec::{Command, SessionId, StreamId, StreamSpec, TrackSpec};
 use rustc_hash::FxHashMap;
@@ -28,6 +30,7 @@ use wire::{Bitrate, WorkerId};
 
 use crate::plane::placement::Placement;
 use crate::rooms::client::{Client, Shares};
+pub use settings::Settings;
 
 /// Names end up in URLs, so they consist of characters that need no escape there (RFC 3986 §2.3).
 pub const NAME_BYTES_MAX: usize = 64;
@@ -41,41 +44,8 @@ const VIDEO: Bitrate = Bitrate::from_kbps(2_500);
 /// The same of an audio track.
 const AUDIO: Bitrate = Bitrate::from_kbps(64);
 
-/// What an operator may choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// A stream whose publisher does not come back within this is closed.
-    pub reconnect_grace: Duration,
-    /// Sessions of one worker; newcomers go to others.
-    pub sessions_max: usize,
-    /// Offers of one client, by its address, that wait for it to connect, and a quarter as many by its token's subject; further
-    /// ones are refused. Publishers and viewers are counted apart.
-    pub waiting_per_client: usize,
-    /// Sessions of one client, by its address or its token's subject; further ones are refused. Publishers and viewers are
-    /// counted apart.
-    ///
-    /// The default is what the largest schools and offices behind one address may have, and a tenth of a worker's sessions.
-    pub sessions_per_client: usize,
-    /// Sessions of one token without a subject, which may be one for a whole audience; further ones are refused.
-    ///
-    /// The default is half of a worker's sessions.
-    pub sessions_per_token: usize,
-    /// Viewers of one stream; further ones are refused.
-    pub viewers_per_stream: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            reconnect_grace: Duration::from_secs(10),
-            sessions_max: 20_000,
-            waiting_per_client: 1_000,
-            sessions_per_client: 2_000,
-            sessions_per_token: 10_000,
-            viewers_per_stream: 1_000_000,
-        }
-    }
-}
+/// So much of a worker's places viewers leave to publishers: one in so many.
+const PUBLISHERS_SHARE: usize = 16;
 
 /// All streams and sessions of this process.
 pub struct Directory {
@@ -310,7 +280,7 @@ impl Directory {
         if !self.has_room_for(name) {
             return Err(DirectoryError::TooManyStreams);
         }
-        let worker = self.find_worker(placement, None)?;
+        let worker = self.find_worker(placement, None, Role::Publisher)?;
         while self.streams.contains_key(&StreamId(self.next_stream)) {
             self.next_stream = self.next_stream.wrapping_add(1);
         }
@@ -350,7 +320,7 @@ impl Directory {
         if stream.viewer_count() >= self.settings.viewers_per_stream {
             return Err(DirectoryError::StreamFull);
         }
-        let worker = self.find_worker(placement, Some(stream.worker))?;
+        let worker = self.find_worker(placement, Some(stream.worker), Role::Viewer)?;
         let (name, tracks) = (stream.name.clone(), stream.tracks.clone());
         Ok(self.add_session(placement, now, Role::Viewer, (id, worker, name), tracks, client))
     }
@@ -414,7 +384,7 @@ impl Directory {
     fn check_connected(&self, session: &Session) -> Result<(), DirectoryError> {
         let Session { role, worker, stream, client, .. } = session;
         self.shares.check_connected(*role, client, &self.settings)?;
-        if !self.has_room(*worker) {
+        if !self.has_room(*worker, *role) {
             return Err(DirectoryError::Overloaded);
         }
         match self.streams.get(stream) {
@@ -642,12 +612,22 @@ impl Directory {
         }
     }
 
-    fn find_worker(&self, placement: &Placement, near: Option<WorkerId>) -> Result<WorkerId, DirectoryError> {
-        placement.find(near, |worker| self.has_room(worker)).ok_or(DirectoryError::Overloaded)
+    fn find_worker(
+        &self,
+        placement: &Placement,
+        near: Option<WorkerId>,
+        role: Role,
+    ) -> Result<WorkerId, DirectoryError> {
+        placement.find(near, |worker| self.has_room(worker, role)).ok_or(DirectoryError::Overloaded)
     }
 
-    fn has_room(&self, worker: WorkerId) -> bool {
-        self.counts.get(worker.index()).is_some_and(|count| *count < self.settings.sessions_max)
+    /// Viewers leave places for publishers: a stream whose viewers fill its worker could not go on when its own comes back.
+    fn has_room(&self, worker: WorkerId, role: Role) -> bool {
+        let others = match role {
+            Role::Publisher => 0,
+            Role::Viewer => self.settings.sessions_max / PUBLISHERS_SHARE,
+        };
+        self.counts.get(worker.index()).is_some_and(|count| *count + others < self.settings.sessions_max)
     }
 }
 

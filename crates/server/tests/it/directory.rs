@@ -410,6 +410,21 @@ fn offers_that_wait_take_no_place_of_a_worker() {
 }
 
 #[test]
+fn a_publisher_comes_back_to_a_worker_whose_places_viewers_would_fill() {
+    let mut test = Harness::set(directory::Settings { sessions_max: 32, ..directory::Settings::default() });
+    let first = test.publish("a");
+    let viewers = (0..100).take_while(|_| test.watch_as(&Client::default()).is_ok()).count();
+    assert_eq!(viewers, 29, "one in sixteen places is not theirs");
+    test.end(first.session);
+    assert!(test.watch_as(&Client::default()).is_ok(), "a place is free");
+    assert_eq!(test.watch_as(&Client::default()).err(), Some(DirectoryError::Overloaded));
+
+    assert_eq!(test.publish("a").stream, first.stream);
+    test.publish("b");
+    assert_eq!(test.begin_publish("c").err(), Some(DirectoryError::Overloaded));
+}
+
+#[test]
 fn streams_whose_publishers_never_connect_take_no_place_of_those_that_do() {
     let mut test = Harness::set(directory::Settings { sessions_max: 100_000, ..directory::Settings::default() });
     test.publish("a");
