@@ -23,7 +23,7 @@ mod udp;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
@@ -566,6 +566,15 @@ impl Links {
         self.news.push_back((token, LinkEvent::Closed { link: id, remote, reason }));
     }
 
+    /// One more reference to a UDP socket or a listener, which stays here.
+    pub(crate) fn share(&mut self, id: LinkId) -> io::Result<OwnedFd> {
+        let link = self.table.get_mut(id).ok_or(ErrorKind::NotFound)?;
+        if let Body::Udp(socket) = &mut link.body {
+            socket.share();
+        }
+        link.body.as_fd().try_clone_to_owned()
+    }
+
     /// Takes a link out. Returns whose it was, the other end of a connection, and whether that was under way.
     fn remove(&mut self, id: LinkId) -> Option<(Token, Option<SocketAddr>, bool)> {
         let Link { token, body } = self.table.remove(id)?;
@@ -647,9 +656,9 @@ impl Body {
         }
     }
 
-    /// Whether the descriptor was opened elsewhere.
+    /// Whether somebody else may have the descriptor as well.
     fn is_shared(&self) -> bool {
-        !matches!(self, Body::Udp(socket) if !socket.is_adopted())
+        !matches!(self, Body::Udp(socket) if !socket.is_shared())
     }
 
     fn interest(&self) -> Interest {

@@ -29,7 +29,7 @@ use wire::Multicast;
 pub struct UdpSocket {
     socket: std::net::UdpSocket,
     local_addr: SocketAddr,
-    is_adopted: bool,
+    is_shared: bool,
     /// The kernel can split, as far as it says.
     gso: bool,
     gso_refusals: Refusals,
@@ -114,7 +114,8 @@ impl UdpSocket {
         Ok(UdpSocket {
             socket,
             local_addr: addr,
-            is_adopted,
+            // Where it was opened somebody may have it still.
+            is_shared: is_adopted,
             gso,
             gso_refusals: Refusals::default(),
             gso_lowered_until: None,
@@ -131,9 +132,14 @@ impl UdpSocket {
         })
     }
 
-    /// Whether it was opened elsewhere, where somebody may have it still.
-    pub(crate) fn is_adopted(&self) -> bool {
-        self.is_adopted
+    /// Whether somebody else may have it too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Somebody else has it from now on, too.
+    pub(crate) fn share(&mut self) {
+        self.is_shared = true;
     }
 
     /// Its address, with the port that the system chose.

@@ -3,6 +3,7 @@
 //! In: a `WorkerConfig` and a service. Out: a running thread, and a `WorkerHandle` to talk to it.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -56,6 +57,8 @@ pub struct Socket {
     pub addr: SocketAddr,
     /// What it is, and how it is set up.
     pub options: SocketOptions,
+    /// It was opened elsewhere, and is set up anew.
+    inherited: Option<Arc<OwnedFd>>,
 }
 
 /// What a socket is, and how it is set up.
@@ -70,19 +73,27 @@ pub enum SocketOptions {
 impl Socket {
     /// A UDP socket.
     pub fn udp(token: Token, addr: SocketAddr, options: UdpOptions) -> Self {
-        Socket { token, addr, options: SocketOptions::Udp(options) }
+        Socket { token, addr, options: SocketOptions::Udp(options), inherited: None }
     }
 
     /// A TCP listener.
     pub fn listener(token: Token, addr: SocketAddr, options: ListenOptions) -> Self {
-        Socket { token, addr, options: SocketOptions::Listener(options) }
+        Socket { token, addr, options: SocketOptions::Listener(options), inherited: None }
+    }
+
+    /// The same, which another process has opened (`BoundWorker::share`): nothing is bound, and what waits in it is kept.
+    pub fn inherit(self, descriptor: OwnedFd) -> Self {
+        Socket { inherited: Some(Arc::new(descriptor)), ..self }
     }
 
     fn open(&self, links: &mut Links) -> io::Result<OpenSocket> {
         let Socket { token, addr, .. } = *self;
-        let (kind, body) = match &self.options {
-            SocketOptions::Udp(options) => ("UDP", UdpSocket::bind(addr, options).map(Body::Udp)),
-            SocketOptions::Listener(options) => ("TCP", Listener::bind(&addr, options).map(Body::Listener)),
+        let inherited = self.inherited.as_ref().map(|descriptor| descriptor.try_clone()).transpose()?;
+        let (kind, body) = match (&self.options, inherited) {
+            (SocketOptions::Udp(options), None) => ("UDP", UdpSocket::bind(addr, options).map(Body::Udp)),
+            (SocketOptions::Udp(options), Some(fd)) => ("UDP", UdpSocket::adopt(fd, options).map(Body::Udp)),
+            (SocketOptions::Listener(options), None) => ("TCP", Listener::bind(&addr, options).map(Body::Listener)),
+            (SocketOptions::Listener(options), Some(fd)) => ("TCP", Listener::adopt(fd, options).map(Body::Listener)),
         };
         let opened = body.and_then(|body| links.open(Instant::now(), token, body));
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{kind} address {addr}: {error}"));
@@ -131,6 +142,14 @@ impl<M: Send + 'static> BoundWorker<M> {
     /// The sockets of the configuration, in its order.
     pub fn sockets(&self) -> &[OpenSocket] {
         &self.sockets
+    }
+
+    /// One more reference to each of these, for another process (`Socket::inherit`).
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn share(&mut self) -> io::Result<Vec<OwnedFd>> {
+        self.sockets.iter().map(|socket| self.links.share(socket.link)).collect()
     }
 
     /// Takes messages already; they are handled when the worker runs.

@@ -38,7 +38,7 @@ impl Listener {
     }
 
     /// Takes a descriptor that was opened elsewhere; `InvalidInput` when it does not listen.
-    pub(super) fn adopt(descriptor: OwnedFd, options: &ListenOptions) -> io::Result<Self> {
+    pub(crate) fn adopt(descriptor: OwnedFd, options: &ListenOptions) -> io::Result<Self> {
         if !sys::is_listener(descriptor.as_fd())? {
             return Err(ErrorKind::InvalidInput.into());
         }

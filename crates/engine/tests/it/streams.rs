@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually, loopback};
-use engine::Socket;
+use crate::common::{EchoWorker, Heard, Order, PATIENCE, eventually, loopback, rests};
+use engine::{OpenSocket, Socket, Worker, WorkerConfig};
 use wire::{
     Adopted, Bitrate, CloseReason, LinkId, LinkKind, LinkRequest, ListenOptions, StreamOptions, Token, UdpOptions,
 };
@@ -152,6 +152,37 @@ fn descriptors_of_every_kind_are_adopted() {
     kept.set_nonblocking(false).expect("an option");
     (&kept).read_exact(&mut buf).expect("the other reads it");
     assert_eq!(&buf, b"for the other");
+}
+
+#[test]
+fn a_worker_shares_its_sockets_with_another_and_leaves_them_to_it() {
+    let sockets = || {
+        let listener = Socket::listener(token(2), LOOPBACK, ListenOptions::default());
+        vec![Socket::udp(token(1), LOOPBACK, UdpOptions::default()), listener]
+    };
+    let mut bound = Worker::bind(WorkerConfig { sockets: sockets(), ..WorkerConfig::default() }).expect("loopback");
+    let shared = bound.share().expect("descriptors");
+    let former = EchoWorker::run(bound);
+    let inherited = sockets().into_iter().zip(shared).map(|(socket, descriptor)| socket.inherit(descriptor)).collect();
+    let next = EchoWorker::start(inherited);
+    let local = |worker: &EchoWorker| worker.handle.sockets().iter().map(|socket| socket.local).collect::<Vec<_>>();
+    assert_eq!(local(&former), local(&next));
+
+    for OpenSocket { link, .. } in former.handle.sockets() {
+        former.request(LinkRequest::Close { link: *link });
+        assert_eq!(former.hear_closed(), (*link, CloseReason::Asked));
+    }
+    let [datagrams, connections] = local(&next)[..] else { panic!("two sockets") };
+    let client = UdpSocket::bind(LOOPBACK).expect("loopback can be bound");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    for _ in 0..10 {
+        client.send_to(b"hello", datagrams).expect("sent");
+        assert_eq!(client.recv_from(&mut [0; 10]).expect("an answer"), (5, datagrams));
+        talk(&patient(TcpStream::connect(connections).expect("it listens")), b"hello");
+    }
+    // Nobody takes this, and it is no business of the former worker.
+    former.settle();
+    rests(&former.handle);
 }
 
 #[test]
