@@ -396,6 +396,17 @@ impl PumpControl {
     }
 }
 
+impl PumpControl {
+    /// Ends all sessions but the server's own.
+    pub(crate) fn close_clients(&self) {
+        let open: Vec<SessionId> =
+            self.lock().sessions.iter().filter(|session| !session.is_own).map(|session| session.id).collect();
+        for id in open {
+            self.close_because(id, End::Pump(EndReason::Closed));
+        }
+    }
+}
+
 impl ProductControl for PumpControl {
     fn handle_timeout(&self, now: Instant) {
         let lapsed = self.lock().sessions.lapsed(now);

@@ -58,6 +58,8 @@ pub struct OpenRequest {
     pub rename: Vec<(Pid, Pid)>,
     /// How it is played.
     pub play: PlaySpec,
+    /// The server itself gets what it sends.
+    pub is_own: bool,
 }
 
 /// A way into a client's connection (RFC 2326 §10.12).
@@ -111,6 +113,7 @@ impl OpenRequest {
             keep: None,
             rename: Vec::new(),
             play: PlaySpec::default(),
+            is_own: false,
         }
     }
 

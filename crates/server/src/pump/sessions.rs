@@ -50,6 +50,8 @@ pub struct Session {
     pub(super) is_datagrams: bool,
     /// What its packets travel in.
     pub transport: Transport,
+    /// The server itself gets what it sends.
+    pub(super) is_own: bool,
     /// It sends nothing until it is told to go on.
     pub is_paused: bool,
     /// Thousandths of normal speed; negative backwards.
@@ -105,6 +107,7 @@ impl Session {
             remote,
             is_datagrams: request.channel.is_none(),
             transport,
+            is_own: request.is_own,
             is_paused: request.play.is_paused,
             scale_permille: 1_000,
             fast: None,

@@ -46,7 +46,7 @@ impl PumpControl {
     /// # Errors
     /// Why it cannot be.
     pub async fn open_own(&self, request: &OpenRequest) -> Result<Session, PumpError> {
-        self.open_to(request, |_| Ok(())).await
+        self.open_to(&OpenRequest { is_own: true, ..request.clone() }, |_| Ok(())).await
     }
 
     async fn open_to(
