@@ -130,6 +130,11 @@ impl Backlog {
         self.news.extent
     }
 
+    /// Bytes that nobody was told of yet.
+    pub fn untold(&self) -> u64 {
+        self.end() - self.window.extent().end
+    }
+
     /// Whether there is room for so many bytes, or for a whole window if they are more.
     ///
     /// # Errors

@@ -57,6 +57,11 @@ impl Coalescer {
         self.waiting += count;
     }
 
+    /// What waits or comes next is told of at once.
+    pub fn hurry(&mut self) {
+        self.told_at = None;
+    }
+
     /// Whether to tell now; then nothing waits any more.
     pub fn take(&mut self, now: Instant) -> bool {
         let is_due = self.waiting > 0 && self.due_at().is_none_or(|at| at <= now);

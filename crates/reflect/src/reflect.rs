@@ -70,6 +70,8 @@ pub struct Reflect {
     drains: VecDeque<(Instant, usize)>,
     requests: VecDeque<LinkRequest>,
     events: VecDeque<Event>,
+    /// Viewers are to go over to another process, when what was told before has been sent.
+    wants_release: bool,
     /// Nothing is sent any more: viewers go over to another process, of whom so many are still here.
     releasing: Option<usize>,
     moved: VecDeque<Handed>,
@@ -92,6 +94,7 @@ impl Reflect {
             drains: VecDeque::new(),
             requests: VecDeque::new(),
             events: VecDeque::new(),
+            wants_release: false,
             releasing: None,
             moved: VecDeque::new(),
             turn: 0,
@@ -126,7 +129,8 @@ impl Reflect {
             }
             Command::AddViewer(new) => self.add_viewer(now, *new),
             Command::TakeUp(moved) => self.take_up(now, *moved),
-            Command::Release => self.release(),
+            Command::Release => self.wants_release = true,
+            Command::Resume => (self.wants_release, self.releasing) = (false, None),
             Command::EndViewer(viewer) => {
                 if let Some(&slot) = self.viewers_by_id.get(&viewer) {
                     self.end(slot, EndReason::Asked, Patience::None);
@@ -507,6 +511,13 @@ impl Product for Reflect {
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Outbox) -> bool {
         self.turn += 1;
-        !self.serve_ready(out) || !self.serve_streams(out) || !self.request(out) || !self.ready.is_empty()
+        // In a turn of its own: what was written in others has been taken, or that was told.
+        if self.wants_release && self.growing.is_empty() && self.ready.is_empty() {
+            self.wants_release = false;
+            self.release();
+        }
+        let has_more =
+            !self.serve_ready(out) || !self.serve_streams(out) || !self.request(out) || !self.ready.is_empty();
+        has_more || self.wants_release
     }
 }

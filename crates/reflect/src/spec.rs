@@ -58,9 +58,11 @@ pub enum Command {
     TakeUp(Box<MovedViewer>),
     /// End a viewer's connection at once.
     EndViewer(ViewerId),
-    /// All viewers go over to another process (`Reflect::poll_moved`), and nothing more is sent from here: not to newcomers
-    /// either, who are ended. Who is under a cipher cannot go over, and is ended when what was taken for him has left.
+    /// All viewers go over to another process (`Reflect::poll_moved`) when they have had a turn for what was told before; then
+    /// nothing more is sent from here: not to newcomers either, who are ended. Who is under a cipher cannot go over, and is ended when what was taken for him has left.
     Release,
+    /// They stay after all: viewers are taken again, as those who were given away are (`Command::TakeUp`).
+    Resume,
 }
 
 /// For how long the viewers of a stream that has ended may take to read what is left of it.
