@@ -268,17 +268,18 @@ impl Connections {
             builder.max_header_list_size(HEADER_BYTES_MAX).max_send_buf_size(BUFFER_BYTES_MAX);
             builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
             let (idle, old) = (guest.is_idle(limits.request_timeout), guest.is_old(limits.age_max));
+            let lasts = guest.is_old(Duration::ZERO);
             let connection = builder.serve_connection(TokioIo::new(stream), answer);
-            return self.attend(connection, told, is_open, (idle, pending()), old).await;
+            return self.attend(connection, told, is_open, (idle, pending()), (old, lasts)).await;
         }
         let mut builder = http1::Builder::new();
         // Who sends no more waits for his answer all the same.
         builder.half_close(true);
         builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
-        let (line, old) = (Line::new(stream), guest.is_old(limits.age_max));
+        let (line, ages) = (Line::new(stream), (guest.is_old(limits.age_max), guest.is_old(Duration::ZERO)));
         let left = guest.has_left(line.other());
         let connection = builder.serve_connection(TokioIo::new(line), answer);
-        self.attend(connection, told, is_open, (pending(), left), old).await;
+        self.attend(connection, told, is_open, (pending(), left), ages).await;
     }
 
     async fn attend(
@@ -287,21 +288,32 @@ impl Connections {
         told: oneshot::Receiver<Leave>,
         mut is_open: watch::Receiver<()>,
         (idle, left): (impl Future<Output = ()>, impl Future<Output = ()>),
-        old: impl Future<Output = ()>,
+        (old, lasts): (impl Future<Output = ()>, impl Future<Output = ()>),
     ) {
         let (limits, mut connection, mut told) = (&self.limits, pin!(connection), pin!(told));
         let mut left = pin!(left);
-        let mut leave = None;
+        let (mut leave, mut is_closed) = (None, false);
         let time = tokio::select! {
             result = connection.as_mut() => return trace(result),
             () = left.as_mut() => return,
             told = told.as_mut() => patience(limits, leave.insert(told)),
-            _ = is_open.changed() => limits.request_timeout,
+            _ = is_open.changed() => {
+                is_closed = true;
+                limits.request_timeout
+            }
             () = idle => limits.request_timeout.min(LAST_WORD),
             () = old => limits.request_timeout,
         };
         // A request that is under way has its answer, and that leaves to its end.
         connection.as_mut().graceful_shutdown();
+        // What goes on for as long as it likes does so: the process may be there for its sources alone.
+        if is_closed {
+            tokio::select! {
+                result = connection.as_mut() => return trace(result),
+                () = left.as_mut() => return,
+                () = lasts => {}
+            }
+        }
         let mut end = pin!(sleep(time));
         loop {
             tokio::select! {
