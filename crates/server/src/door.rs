@@ -29,12 +29,12 @@ use relay::limits::Table;
 use relay::spec::{ClientTransport, Connection};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use wire::{Begun, Rate};
 
-use crate::accept::{Place, Places, accept, household};
+use crate::accept::{Leave, Place, Places, accept, household};
 use crate::guard;
 use crate::http::Site;
 use crate::tls::Certificates;
@@ -192,6 +192,8 @@ pub struct Door {
     counts: Counts,
     /// Each newcomer has this too.
     newcomers: Arc<()>,
+    /// Those who had said nothing when it was closed, and where they came in.
+    silent: Mutex<Vec<(&'static str, TcpStream)>>,
 }
 
 /// Who speaks with those that have said what they want.
@@ -208,6 +210,8 @@ pub struct Opened {
     entrance: Entrance,
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
+    /// Who was accepted before, and has said nothing.
+    silent: Vec<TcpStream>,
 }
 
 impl Opened {
@@ -220,14 +224,26 @@ impl Opened {
         entrance: Entrance,
         certificates: Option<&Arc<Certificates>>,
     ) -> anyhow::Result<Self> {
+        // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
+        let listener = listener(addr, entrance.turn).with_context(|| format!("{} {addr}", entrance.setting))?;
+        Opened::with(listener, entrance, certificates)
+    }
+
+    /// The same with a listener that is there.
+    ///
+    /// # Errors
+    /// When it wants certificates and there are none.
+    pub(crate) fn with(
+        listener: TcpListener,
+        entrance: Entrance,
+        certificates: Option<&Arc<Certificates>>,
+    ) -> anyhow::Result<Self> {
         let tls = match (entrance.is_tls, certificates) {
             (false, _) => None,
             (true, Some(certificates)) => Some(certificates.config(&entrance.protocols())?),
             (true, None) => anyhow::bail!("{} needs certificates", entrance.setting),
         };
-        // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
-        let listener = listener(addr, entrance.turn).with_context(|| format!("{} {addr}", entrance.setting))?;
-        Ok(Opened { entrance, listener, tls })
+        Ok(Opened { entrance, listener, tls, silent: Vec::new() })
     }
 
     /// The setting that wants it.
@@ -238,6 +254,11 @@ impl Opened {
     /// Whether TURN is spoken there, under TLS or without.
     pub fn speaks_turn(&self, is_tls: bool) -> bool {
         self.entrance.turn && self.entrance.is_tls == is_tls
+    }
+
+    /// Who was accepted before, and has said nothing, comes first.
+    pub(crate) fn add_silent(&mut self, stream: TcpStream) {
+        self.silent.push(stream);
     }
 
     /// Where it listens.
@@ -257,7 +278,14 @@ impl Door {
         let interval = Duration::from_secs(1) / per_client.max(1);
         let rate = Rate { burst: per_client * BURST_SECONDS, interval };
         let handshakes = Mutex::new(Table::new(Instant::now().into_std(), rate, RandomState::new().hash_one(())));
-        Arc::new(Door { limits, places, handshakes, counts: Counts::default(), newcomers: Arc::default() })
+        Arc::new(Door {
+            limits,
+            places,
+            handshakes,
+            counts: Counts::default(),
+            newcomers: Arc::default(),
+            silent: Mutex::default(),
+        })
     }
 
     /// What was counted.
@@ -292,12 +320,18 @@ impl Door {
 
     /// Lets in who comes to a listener, until the other end of `is_open` is dropped.
     pub async fn serve(self: Arc<Self>, opened: Opened, hosts: Hosts, mut is_open: watch::Receiver<()>) {
-        let Opened { entrance, listener, tls } = opened;
+        let Opened { entrance, listener, tls, mut silent } = opened;
         let entrance = Arc::new(entrance);
         loop {
-            let (stream, remote) = tokio::select! {
-                _ = is_open.changed() => return,
-                accepted = accept(&listener, "TCP") => accepted,
+            let accepted = silent.pop().map(|stream| (stream.peer_addr(), stream));
+            let (stream, remote) = match accepted {
+                Some((Ok(remote), stream)) => (stream, remote),
+                Some((Err(_), _)) => continue,
+                None => tokio::select! {
+                    biased;
+                    _ = is_open.changed() => return,
+                    accepted = accept(&listener, "TCP") => accepted,
+                },
             };
             count(&self.counts.accepted);
             let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
@@ -308,34 +342,66 @@ impl Door {
                 count(&self.counts.refused);
                 continue;
             }
-            let (mut place, mut ended) = tokio::select! {
-                _ = is_open.changed() => return,
+            let entered = tokio::select! {
+                biased;
+                _ = is_open.changed() => return self.put_aside(&entrance, stream),
                 entered = self.places.enter(network) => entered,
             };
             let greeting = Greeting::new(stream, remote, entrance.clone(), tls.clone());
             let (door, hosts, is_open) = (self.clone(), hosts.clone(), is_open.clone());
-            let newcomer = self.newcomers.clone();
-            let conversation = async move {
-                let until = Instant::now() + door.limits.time;
-                let greeted = tokio::select! {
-                    greeted = timeout_at(until, door.greet(greeting, network, &mut place)) => greeted,
-                    _ = &mut ended => return,
-                };
-                match greeted {
-                    Ok(Ok(arrival)) => {
-                        let gone = async {
-                            if timeout_at(until, ended).await.is_err() {
-                                count(&door.counts.late);
-                            }
-                        };
-                        door.hand_over(arrival, &hosts, is_open, (place, newcomer), gone).await;
-                    }
-                    Ok(Err(trouble)) => door.note(&trouble, remote),
-                    Err(_) => count(&door.counts.late),
-                }
-            };
+            let guest = (entered, self.newcomers.clone());
+            let conversation = async move { door.converse(greeting, network, guest, hosts, is_open).await };
             // A panic of a library ends the connection alone.
             tokio::spawn(async move { guard::answering(conversation).await });
+        }
+    }
+
+    /// Who has been accepted by a door that is closed, and has said nothing.
+    pub(crate) fn take_silent(&self) -> Vec<(&'static str, TcpStream)> {
+        std::mem::take(&mut *self.silent.lock().expect("nobody panics under this lock"))
+    }
+
+    fn put_aside(&self, entrance: &Entrance, stream: TcpStream) {
+        self.silent.lock().expect("nobody panics under this lock").push((entrance.setting, stream));
+    }
+
+    /// Finds out what a newcomer wants, and passes him on. Who has said nothing when the door is closed is put aside.
+    async fn converse(
+        &self,
+        greeting: Greeting,
+        network: Option<IpAddr>,
+        ((mut place, mut ended), newcomer): ((Place, oneshot::Receiver<Leave>), Arc<()>),
+        hosts: Hosts,
+        mut is_open: watch::Receiver<()>,
+    ) {
+        let (until, remote) = (Instant::now() + self.limits.time, greeting.remote());
+        let has_spoken = tokio::select! {
+            biased;
+            spoken = timeout_at(until, greeting.hear()) => spoken.is_ok(),
+            _ = &mut ended => return,
+            _ = is_open.changed() => {
+                let (entrance, stream) = greeting.into_parts();
+                return self.put_aside(&entrance, stream);
+            }
+        };
+        if !has_spoken {
+            return count(&self.counts.late);
+        }
+        let greeted = tokio::select! {
+            greeted = timeout_at(until, self.greet(greeting, network, &mut place)) => greeted,
+            _ = &mut ended => return,
+        };
+        match greeted {
+            Ok(Ok(arrival)) => {
+                let gone = async {
+                    if timeout_at(until, ended).await.is_err() {
+                        count(&self.counts.late);
+                    }
+                };
+                self.hand_over(arrival, &hosts, is_open, (place, newcomer), gone).await;
+            }
+            Ok(Err(trouble)) => self.note(&trouble, remote),
+            Err(_) => count(&self.counts.late),
         }
     }
 

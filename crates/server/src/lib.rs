@@ -26,4 +26,5 @@ pub mod rtsp;
 pub mod run;
 mod signals;
 pub mod tls;
+mod upgrade;
 pub mod worker;

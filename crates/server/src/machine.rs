@@ -13,7 +13,7 @@ use ::pump::pump::Pump;
 use ::relay::relay::Relay;
 use anyhow::Context as _;
 use counters::Published;
-use engine::{BoundWorker, Mailbox, Receiver, Socket, Worker, WorkerConfig, mailbox};
+use engine::{BoundWorker, Mailbox, Receiver, Socket, SocketOptions, Worker, WorkerConfig, mailbox};
 use rooms::batch::BatchPool;
 use rooms::pacer::Burst;
 use rooms::rooms::Rooms;
@@ -26,7 +26,7 @@ use wire::{LinkKind, ListenOptions, Strangers, StreamOptions, Token, UdpOptions,
 
 use crate::config::{self, Config};
 use crate::host::{addresses, host_addresses, links_max, ntp, port_of};
-use crate::owner::ROOMS;
+use crate::owner::{RELAY, ROOMS};
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, ProductControl, placement};
 use crate::pump::control::PumpControl;
@@ -43,6 +43,7 @@ use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator};
 use crate::rtsp;
 use crate::tls::Certificates;
+use crate::upgrade::{self, Sockets};
 use crate::worker::{Message, Numbers, Products, Ways};
 
 /// What waits in a negotiator's mailbox at most. A handshake datagram that would be in its last quarter is dropped, and its
@@ -70,6 +71,8 @@ pub struct Machine {
 
 struct Part {
     worker: BoundWorker<Message>,
+    /// What another process may call its sockets, and their addresses as they are configured.
+    wanted: Vec<(Option<String>, SocketAddr)>,
     inputs: Mailbox<Input>,
     receiver: Receiver<Input>,
     negotiator: negotiator::Settings,
@@ -107,11 +110,11 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 impl Machine {
-    /// Binds the sockets of all workers. The process may have `files_max` open files, all in all.
+    /// Binds the sockets of all workers, but for those that are there from before. The process may have `files_max` open files, all in all.
     ///
     /// # Errors
     /// When an address cannot be bound, or there is no randomness or cryptography to be had.
-    pub fn bind(config: &Config, files_max: u64) -> anyhow::Result<Self> {
+    pub(crate) fn bind(config: &Config, files_max: u64, before: &mut Sockets) -> anyhow::Result<Self> {
         relay_setup::check(config)?;
         let count = relay_setup::workers_count(config);
         let hosts = host_addresses(config)?;
@@ -122,7 +125,7 @@ impl Machine {
         relay_setup::probe(config)?;
         relay_setup::claim(config, &listen)?;
         for index in 0..count {
-            let part = Part::bind(config, index, &hosts, links_max, &listen)?;
+            let part = Part::bind(config, index, &hosts, links_max, (&listen, before))?;
             // Where the system chose the ports, the other workers have the same.
             listen = relay_setup::listening(part.worker.sockets());
             parts.push(part);
@@ -137,6 +140,22 @@ impl Machine {
             }
         };
         Ok(Machine { parts, relay, settings: settings(config)?, context: Context::new()?, files_max })
+    }
+
+    /// One more reference to each socket of the workers, for another process; a relay's stay here.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn share(&mut self) -> anyhow::Result<Vec<upgrade::Socket>> {
+        let mut sockets = Vec::new();
+        for Part { worker, wanted, .. } in &mut self.parts {
+            let descriptors = worker.share().context("sharing the sockets of a worker")?;
+            let shared = wanted.iter().zip(descriptors).filter_map(|((name, addr), descriptor)| {
+                Some(upgrade::Socket { name: name.clone()?, addr: *addr, descriptor })
+            });
+            sockets.extend(shared);
+        }
+        Ok(sockets)
     }
 
     /// For clients of our own, as the demo's publisher.
@@ -157,7 +176,7 @@ impl Machine {
         let pool = BatchPool::new(POOLED_BATCHES * parts.len());
         let (control, reports) = mailbox(report::MAILBOX).context("making a mailbox")?;
         let (mut running, mut senders, mut ends, mut bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (id, Part { worker, inputs, receiver, negotiator }) in WorkerId::all(peers.len()).zip(parts) {
+        for (id, Part { worker, inputs, receiver, negotiator, .. }) in WorkerId::all(peers.len()).zip(parts) {
             let (settings, pump_settings, pool) = (settings.clone(), setup::pump_settings(config), pool.clone());
             let sending = config.reflect.sending();
             let numbers = Numbers::default();
@@ -201,7 +220,6 @@ impl Machine {
         let ca_file = config.pump.ca_file.as_deref().map(Path::new);
         let around = Around::new(ca_file, Some(pump.clone()), Patience::default()).context("pump.ca_file")?;
         let reflect = ReflectControl::new(plane.clone(), Some(around), viewers_max(files_max));
-        reflect.apply(&config.reflect).context("reflect")?;
         let reflected = Some(reflect.clone());
         let listen =
             report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), reflected, Handle::current());
@@ -247,6 +265,12 @@ impl Running {
         self.relay.as_ref().is_some_and(|relay| relay.has_receivers())
     }
 
+    /// Ends all sessions but who watches reflected streams, and what is played for these.
+    pub(crate) fn close_others(&self) {
+        self.rooms.close_all();
+        self.pump.close_clients();
+    }
+
     /// Ends all sessions.
     pub fn close_all(&self) {
         self.products().for_each(|product| product.close_all());
@@ -264,13 +288,22 @@ impl Part {
         index: usize,
         hosts: &[IpAddr],
         links_max: usize,
-        relay_listen: &[SocketAddr],
+        (relay_listen, before): (&[SocketAddr], &mut Sockets),
     ) -> anyhow::Result<Self> {
         let workers = &config.workers;
         let addresses = addresses(&workers.bind, port_of("workers.udp_port", workers.udp_port, index)?);
         let mut sockets = rooms_sockets(workers, &addresses, links_max);
         sockets.extend(setup::sockets(config, index)?);
         sockets.extend(relay_setup::sockets(config, relay_listen));
+        let wanted: Vec<_> = sockets.iter().map(|socket| (shared_name(socket), socket.addr)).collect();
+        let inherit = |(socket, (name, addr)): (Socket, &(Option<String>, SocketAddr))| match name
+            .as_ref()
+            .and_then(|name| before.take(name, *addr))
+        {
+            Some(descriptor) => socket.inherit(descriptor),
+            None => socket,
+        };
+        let sockets = sockets.into_iter().zip(&wanted).map(inherit).collect();
         let worker = Worker::bind(WorkerConfig {
             name: format!("worker-{index}"),
             cpu: workers.pin.then_some(index),
@@ -292,8 +325,17 @@ impl Part {
             ..negotiator::Settings::default()
         };
         let (inputs, receiver) = mailbox(NEGOTIATOR_MAILBOX).context("making a mailbox")?;
-        Ok(Part { worker, inputs, receiver, negotiator })
+        Ok(Part { worker, wanted, inputs, receiver, negotiator })
     }
+}
+
+/// What a process and the next call a socket of their workers. `None`: it is not shared.
+fn shared_name(socket: &Socket) -> Option<String> {
+    let kind = match &socket.options {
+        SocketOptions::Udp(_) => "UDP",
+        SocketOptions::Listener(_) => "TCP",
+    };
+    (socket.token.owner != RELAY).then(|| format!("worker {kind} {} {}", socket.token.owner, socket.token.number))
 }
 
 /// TCP connections that one listener may have, so that HTTP finds descriptors whatever comes to the workers' ports. The relay

@@ -5,6 +5,7 @@ pub mod control;
 pub mod cubemap;
 pub mod hls;
 pub mod inlet;
+pub(crate) mod moved;
 pub mod request;
 pub mod response;
 pub mod sign;

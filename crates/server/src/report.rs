@@ -63,6 +63,11 @@ pub fn listen(
                         reflect.handle_event(worker, event);
                     }
                 }
+                Report::Moved(moved) => {
+                    if let Some(reflect) = &reflect {
+                        reflect.handle_moved(moved);
+                    }
+                }
                 Report::Refused { remote } => pump.handle_refused(remote),
             }
         }

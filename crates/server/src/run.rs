@@ -2,8 +2,12 @@
 //!
 //! Start: bind all sockets, start the workers, then answer HTTP. End: SIGTERM or SIGINT drains (new sessions are refused,
 //! those that are there go on until the drain's time is over), a second signal ends at once. SIGUSR1 drains as well, for as
-//! long as it takes. SIGHUP and SIGUSR2 have files read again, and of the settings those of the reflector.
+//! long as it takes. SIGHUP has files read again, and of the settings those of the reflector. SIGUSR2 has a new process take over
+//! (`upgrade`).
 
+mod handover;
+
+use std::future::pending;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 use acme::Keeper;
 use anyhow::{Context as _, ensure};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::auth::Auth;
 use crate::config::{self, Config};
@@ -21,6 +26,8 @@ use crate::door::{self, Door, Entrance, Hosts, Opened, TurnClient};
 use crate::host::host_addresses;
 use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies, Site};
 use crate::machine::{self, Machine, Running};
+use crate::owner::ROOMS;
+use crate::reflect::control::Away;
 use crate::relay::control::RelayControl;
 use crate::relay::handshakes::NO_IDENTITY;
 use crate::relay::setup as relay_setup;
@@ -29,6 +36,8 @@ use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
 use crate::signals::{Ends, Wish, Wishes};
 use crate::tls::{self, Certificates, Sources};
+use crate::upgrade::{self, Failed, Successor};
+use handover::{Doors, Inherited, Shared, Silent, hand_over, hindrance, pass_on};
 
 /// The stream that the demo publishes.
 pub const DEMO_STREAM: &str = "demo";
@@ -40,6 +49,8 @@ const CONTROL_TICK: Duration = Duration::from_millis(100);
 const GOODBYE: Duration = Duration::from_millis(200);
 /// What each session of rooms may take in addition: its negotiator comes behind everybody else on a busy machine.
 const GOODBYE_PER_SESSION: Duration = Duration::from_micros(200);
+/// How often it is looked whether they are gone.
+const LOOK: Duration = Duration::from_millis(5);
 /// The end is not waited for any longer, however many there are.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
@@ -83,6 +94,7 @@ pub type Reread<'a> = &'a dyn Fn() -> anyhow::Result<Config>;
 /// # Errors
 /// When an address cannot be bound, a key cannot be read, or a thread fails.
 pub fn run(config: &Config, reread: Reread<'_>, with_demo: bool) -> anyhow::Result<()> {
+    let before = Inherited::find(config)?;
     // Each TCP link and each HTTP connection takes one.
     let files_max = engine::sys::raise_open_files_max().unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
@@ -99,7 +111,7 @@ pub fn run(config: &Config, reread: Reread<'_>, with_demo: bool) -> anyhow::Resu
         .enable_all()
         .build()
         .context("starting the control threads")?;
-    runtime.block_on(serve(config, reread, files_max, with_demo))
+    runtime.block_on(serve(config, before, reread, files_max, with_demo))
 }
 
 /// Open files that a process may have where nobody knows better: getrlimit(2) of most systems.
@@ -107,37 +119,115 @@ const FILES_MAX_USUAL: u64 = 1_024;
 
 const CONTROL_NICE: i32 = 5;
 
-async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: bool) -> anyhow::Result<()> {
+async fn serve(
+    config: &Config,
+    mut before: Inherited,
+    reread: Reread<'_>,
+    files_max: u64,
+    with_demo: bool,
+) -> anyhow::Result<()> {
     let mut wishes = Wishes::new()?;
     tls::check(config)?;
     let keeper = config.acme.settings()?.map(Keeper::new).transpose().context("[acme]")?;
     let certificates = certificates(config, keeper)?;
-    let mut opened = Vec::new();
-    for (addr, entrance) in Entrance::merge(entrances(config))? {
-        opened.push(Opened::bind(addr, entrance, certificates.as_ref())?);
-    }
+    let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
+    let opened = open_all(config, &mut before, certificates.as_ref())?;
     // Where the system chose ports, these are what everybody is told.
     let relay = with_ports(&config.relay, &opened)?;
     let config = &Config { relay, reflect: reflected(config, with_demo), ..config.clone() };
+    let mut listener =
+        |setting, addr: Option<SocketAddr>| addr.map(|addr| before.open(setting, addr, false)).transpose();
     let rtsp_listener = listener("pump.rtsp_listen", config.pump.rtsp_listen)?;
     let metrics_listener = listener("http.metrics_listen", config.http.metrics_listen)?;
-    let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
-    let machine = Machine::bind(config, files_max)?;
+    ensure!(!with_demo || !config.workers.bind.is_empty(), "the demo needs rooms (see workers.bind)");
+    let mut machine = Machine::bind(config, files_max, before.sockets())?;
     let context = machine.context();
+    if hindrance(config).is_none() {
+        before.share(machine.share()?);
+    }
+    let sockets = before.ready()?;
     let running = machine.run(config, certificates.as_ref())?;
+    let mut silent = before.take_up(&running, config)?;
     let rtsp = rtsp_listener.map(|listener| {
         let rtsp = Rtsp::new(running.pump.clone(), rtsp_limits(config));
         (Arc::new(rtsp), listener)
     });
-    let app = Arc::new(App {
+    let app = App {
+        rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
+        certificates: certificates.clone(),
+        ..application(config, &running, auth)
+    };
+    let app = Arc::new(app);
+    let addr = opened[0].local_addr()?;
+    let by_tls = opened.iter().find(|opened| opened.setting() == "http.tls_listen");
+    let tls_addr = by_tls.map(Opened::local_addr).transpose()?;
+    let mut doors = Doors::new();
+    let metrics_addr = metrics_listener.as_ref().map_or(Ok(addr), TcpListener::local_addr)?;
+    // Who accepts at addresses of their own.
+    let mut apart = Vec::new();
+    if let Some(listener) = metrics_listener {
+        apart.push(tokio::spawn(http::serve_metrics(app.clone(), listener)));
+    }
+    let hosts = Hosts {
+        site: Site::new(app.clone()),
+        turn: running.relay.clone().map(|relay| turn_clients(relay, app.door.clone())),
+    };
+    for mut entrance in opened {
+        tracing::info!(listen = %entrance.local_addr()?, "{}", entrance.setting());
+        silent.return_to(&mut entrance);
+        doors.open(&app.door, entrance, &hosts);
+    }
+    drop(silent);
+    // The directory comes to one of these.
+    apart.extend(certificates.iter().flat_map(Certificates::start));
+    if let Some((rtsp, listener)) = rtsp {
+        tracing::info!(listen = %listener.local_addr()?, "RTSP");
+        apart.push(tokio::spawn(rtsp::listener::serve(rtsp, listener)));
+    }
+    if with_demo {
+        start_demo(&context, &running.rooms).await?;
+    }
+    // From here on whoever started it may tell it to stop.
+    let mut ends = Ends::new()?;
+    announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
+    upgrade::tell_ready();
+    let read = Read { certificates: certificates.as_deref(), config: reread, with_demo };
+    let serving =
+        Serving { config, read, running: &running, app: &app, hosts: &hosts, certificates: certificates.as_ref() };
+    if let Some((away, sockets)) = serving.attend(doors, sockets, &mut ends, &mut wishes).await? {
+        apart.iter().for_each(JoinHandle::abort);
+        // Who comes is to be refused when the new process is gone, and not to wait for this one.
+        drop(sockets);
+        say_goodbye_to_others(&running).await;
+        pass_on(away, &running, &mut ends, &mut wishes).await;
+    }
+    app.connections.end().await;
+    Ok(())
+}
+
+/// Listens at all addresses that the door has.
+fn open_all(
+    config: &Config,
+    before: &mut Inherited,
+    certificates: Option<&Arc<Certificates>>,
+) -> anyhow::Result<Vec<Opened>> {
+    // Of TURN's addresses, which are a list, an IPv6 one takes IPv6 alone, as by UDP; HTTP has just one, for both.
+    let open = |(addr, entrance): (SocketAddr, Entrance)| {
+        Opened::with(before.open(entrance.setting, addr, entrance.turn)?, entrance, certificates)
+    };
+    Entrance::merge(entrances(config))?.into_iter().map(open).collect()
+}
+
+/// What HTTP knows, but for RTSP and certificates.
+fn application(config: &Config, running: &Running, auth: Auth) -> App {
+    App {
         session_grace: config.auth.session_grace,
         cors_origins: config.http.cors_origins.clone(),
         ice_servers: config.rtc.ice_servers.clone(),
         connections: Arc::new(Connections::new(limits(config))),
         proxies: Proxies { networks: config.http.trusted_proxies.clone(), by: config.http.forwarded_by },
-        rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
         metrics: Metrics::new(MetricsSettings {
-            is_apart: metrics_listener.is_some(),
+            is_apart: config.http.metrics_listen.is_some(),
             token: config.http.metrics_token.clone(),
             age_max: config.http.metrics_age_max,
         }),
@@ -146,50 +236,8 @@ async fn serve(config: &Config, reread: Reread<'_>, files_max: u64, with_demo: b
         relay: running.relay.clone(),
         reflect: Some(running.reflect.clone()),
         door: Door::new(newcomers(config)),
-        certificates: certificates.clone(),
         ..App::new(running.rooms.clone(), auth)
-    });
-    let addr = opened[0].local_addr()?;
-    let by_tls = opened.iter().find(|opened| opened.setting() == "http.tls_listen");
-    let tls_addr = by_tls.map(Opened::local_addr).transpose()?;
-    let (open, is_open) = watch::channel(());
-    let metrics_addr = metrics_listener.as_ref().map_or(Ok(addr), TcpListener::local_addr)?;
-    if let Some(listener) = metrics_listener {
-        tokio::spawn(http::serve_metrics(app.clone(), listener));
     }
-    let hosts = Hosts {
-        site: Site::new(app.clone()),
-        turn: running.relay.clone().map(|relay| turn_clients(relay, app.door.clone())),
-    };
-    for entrance in opened {
-        tracing::info!(listen = %entrance.local_addr()?, "{}", entrance.setting());
-        tokio::spawn(app.door.clone().serve(entrance, hosts.clone(), is_open.clone()));
-    }
-    drop(is_open);
-    // The directory comes to one of these.
-    certificates.iter().for_each(Certificates::start);
-    if let Some((rtsp, listener)) = rtsp {
-        tracing::info!(listen = %listener.local_addr()?, "RTSP");
-        tokio::spawn(rtsp::listener::serve(rtsp, listener));
-    }
-    if with_demo {
-        anyhow::ensure!(app.has_rooms, "the demo needs rooms (see workers.bind)");
-        start_demo(&context, &running.rooms).await?;
-    }
-    // From here on whoever started it may tell it to stop.
-    let mut ends = Ends::new()?;
-    announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
-    let read = Read { certificates: certificates.as_deref(), config: reread, with_demo };
-    go_on(&running, &read, &mut ends, &mut wishes).await?;
-    drain(config, &running, &mut ends).await;
-    drop(open);
-    app.connections.end().await;
-    Ok(())
-}
-
-fn listener(setting: &str, listen: Option<SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
-    let opened = |listen| door::listener(listen, false).with_context(|| format!("{setting} {listen}"));
-    listen.map(opened).transpose()
 }
 
 /// What is read again when whoever runs the server says so.
@@ -199,26 +247,100 @@ struct Read<'a> {
     with_demo: bool,
 }
 
-/// Does what is due, and what signals say, until it is to end.
-async fn go_on(running: &Running, read: &Read<'_>, ends: &mut Ends, wishes: &mut Wishes) -> anyhow::Result<()> {
-    let mut tick = tokio::time::interval(CONTROL_TICK);
-    let mut is_leaving = false;
-    while !is_leaving || running.has_receivers() {
-        tokio::select! {
-            _ = tick.tick() => running.handle_timeout(Instant::now()),
-            () = ends.next() => break,
-            wish = wishes.next() => match wish {
-                Wish::HangUp | Wish::User2 => read_again(wish, read, running),
-                Wish::User1 => {
-                    tracing::info!("{wish}: draining; the server ends with the last of those who are there");
-                    running.plane.start_drain();
-                    is_leaving = true;
+/// What serves.
+struct Serving<'a> {
+    config: &'a Config,
+    read: Read<'a>,
+    running: &'a Running,
+    app: &'a App,
+    hosts: &'a Hosts,
+    certificates: Option<&'a Arc<Certificates>>,
+}
+
+impl Serving<'_> {
+    /// Until the server is to end, and has drained, or another process has taken over.
+    async fn attend(
+        &self,
+        mut doors: Doors,
+        sockets: Shared,
+        ends: &mut Ends,
+        wishes: &mut Wishes,
+    ) -> anyhow::Result<Option<(Away, Shared)>> {
+        while let Some(successor) = self.go_on(&sockets, ends, wishes).await? {
+            match hand_over(successor, self.running, doors, &self.app.door).await {
+                Ok(away) => return Ok(Some((away, sockets))),
+                Err((Failed::Within(error), _)) => return Err(error),
+                Err((Failed::Before(error), silent)) => {
+                    tracing::error!("{error:#}; the server goes on as before");
+                    doors = self.reopen(&sockets, silent)?;
                 }
-            },
+            }
         }
-        anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
+        drain(self.config, self.running, ends).await;
+        drop((doors, sockets));
+        Ok(None)
     }
-    Ok(())
+
+    /// Listens again.
+    fn reopen(&self, sockets: &Shared, mut silent: Silent) -> anyhow::Result<Doors> {
+        let mut doors = Doors::new();
+        for (addr, entrance) in Entrance::merge(entrances(self.config))? {
+            let found = sockets.iter().find(|other| other.name == entrance.setting && other.addr == addr);
+            let descriptor = found.context("a listener is lost")?.descriptor.try_clone()?;
+            let mut opened = Opened::with(TcpListener::from_std(descriptor.into())?, entrance, self.certificates)?;
+            silent.return_to(&mut opened);
+            doors.open(&self.app.door, opened, self.hosts);
+        }
+        Ok(doors)
+    }
+
+    /// Does what is due, and what signals say, until it is to end, or there is a process that is ready to take over.
+    async fn go_on(&self, sockets: &Shared, ends: &mut Ends, wishes: &mut Wishes) -> anyhow::Result<Option<Successor>> {
+        let Serving { config, read, running, .. } = self;
+        let mut tick = tokio::time::interval(CONTROL_TICK);
+        let (mut is_leaving, mut starting) = (false, None);
+        while !is_leaving || running.has_receivers() {
+            tokio::select! {
+                _ = tick.tick() => running.handle_timeout(Instant::now()),
+                () = ends.next() => break,
+                started = started(&mut starting) => match started {
+                    Ok(successor) => return Ok(Some(successor)),
+                    Err(error) => tracing::error!("{error:#}; the server goes on as before"),
+                },
+                wish = wishes.next() => match wish {
+                    Wish::User2 if starting.is_some() => tracing::warn!("{wish}: a new process is being started already"),
+                    Wish::User2 if is_leaving => tracing::warn!("{wish}: the server is draining, and is not replaced"),
+                    Wish::User2 if running.reflect.has_streams() => match hindrance(config) {
+                        None => {
+                            tracing::info!("{wish}: a new process is started");
+                            let sockets = sockets.clone();
+                            starting = Some(tokio::task::spawn_blocking(move || Successor::start(&sockets)));
+                        }
+                        Some(hindrance) => {
+                            tracing::warn!("{wish}: this server is not replaced by a new process: {hindrance}");
+                            read_again(wish, read, running);
+                        }
+                    },
+                    Wish::HangUp | Wish::User2 => read_again(wish, read, running),
+                    Wish::User1 => {
+                        tracing::info!("{wish}: draining; the server ends with the last of those who are there");
+                        running.plane.start_drain();
+                        is_leaving = true;
+                    }
+                },
+            }
+            anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
+        }
+        Ok(None)
+    }
+}
+
+/// The process that was to be started, if one was.
+async fn started(starting: &mut Option<JoinHandle<anyhow::Result<Successor>>>) -> anyhow::Result<Successor> {
+    let Some(task) = starting else { return pending().await };
+    let started = task.await;
+    *starting = None;
+    started?
 }
 
 /// The reflector's settings, with the demo's clip as a stream unless another one is called so, or is where it would be.
@@ -431,6 +553,22 @@ async fn say_goodbye(running: &Running) {
         tick.tick().await;
         running.handle_timeout(Instant::now());
     }
+}
+
+/// Ends what did not go over to another process, which has all sockets of the workers by now.
+async fn say_goodbye_to_others(running: &Running) {
+    let sessions = running.rooms.negotiator_counters().map(|(_, counters)| counters.sessions).sum();
+    running.plane.start_drain();
+    if running.has_sessions() {
+        tracing::info!(sessions, "sessions of rooms and pump end with this process");
+        running.close_others();
+        let until = Instant::now() + GOODBYE + goodbye(sessions);
+        while Instant::now() < until && running.has_sessions() {
+            running.handle_timeout(Instant::now());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    running.plane.workers().close_sockets(ROOMS).await;
 }
 
 /// How long so many sessions of rooms may take to say goodbye, beyond what everybody has.

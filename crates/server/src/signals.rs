@@ -1,8 +1,9 @@
 //! What whoever runs the server tells it by signals.
 //!
-//! SIGINT and SIGTERM: the end. SIGHUP and SIGUSR2: read again what may change. SIGUSR1: take nobody new. The last two mean
-//! what they mean to coturn, so that what renews its certificates goes on doing so; there SIGHUP begins the log anew, which is
-//! the system's business here.
+//! SIGINT and SIGTERM: the end. SIGHUP: read again what may change. SIGUSR2: a new process takes over (`upgrade`) where streams
+//! are reflected and nothing hinders that, as a relay does; elsewhere the same as SIGHUP. SIGUSR1: take nobody new. To a relay
+//! SIGUSR1 and SIGUSR2 mean what they mean to coturn, so that what renews its certificates goes on doing so; there SIGHUP begins
+//! the log anew, which is the system's business here.
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -32,7 +33,7 @@ pub(crate) enum Wish {
     /// Read again what may change.
     #[strum(serialize = "SIGHUP")]
     HangUp,
-    /// The same.
+    /// Have a new process take over; where that cannot be, read again what may change.
     #[strum(serialize = "SIGUSR2")]
     User2,
     /// Take nobody new, and end with the last of those who are there.

@@ -23,6 +23,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, client};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::config::{CertificateFiles, Config};
@@ -140,11 +141,10 @@ impl Certificates {
     }
 
     /// Reads files again whenever they change, and obtains what there is to obtain, for ever. To be called on a runtime, once
-    /// a directory can be answered.
-    pub fn start(self: &Arc<Self>) {
+    /// a directory can be answered. Returned is who does so.
+    pub fn start(self: &Arc<Self>) -> [JoinHandle<()>; 2] {
         self.faults(SystemTime::now()).iter().for_each(|fault| tracing::warn!("{fault}"));
-        tokio::spawn(self.clone().watch());
-        tokio::spawn(self.clone().keep());
+        [tokio::spawn(self.clone().watch()), tokio::spawn(self.clone().keep())]
     }
 
     /// Reads files again whenever they change, for ever.

@@ -21,8 +21,9 @@ use rooms::batch::Post;
 use rooms::drops::DropReason;
 use rooms::rooms::{Rooms, Sender};
 use rooms::spec::Event;
+use tokio::sync::oneshot;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Sending, Token, WorkerId};
+use wire::{Datagram, DatagramRun, LinkEvent, LinkId, LinkRequest, Outbox, Path, Product, Sending, Token, WorkerId};
 
 use crate::owner::{PUMP, REFLECT, RELAY, ROOMS, RTSP};
 use crate::rooms::negotiator::Input;
@@ -50,6 +51,13 @@ pub enum Message {
     Pump(pump::spec::Command),
     /// From control.
     Relay(relay::spec::Command),
+    /// Links that no product is to have any more.
+    CloseLinks {
+        /// Which.
+        links: Vec<LinkId>,
+        /// Told when they are closed.
+        done: oneshot::Sender<()>,
+    },
     /// From control.
     Reflect(reflect::spec::Command),
 }
@@ -75,6 +83,8 @@ pub enum Report {
         /// What.
         event: reflect::spec::Event,
     },
+    /// Of its reflector, which gives its viewers away.
+    Moved(reflect::moved::Handed),
     /// Nobody listens at a destination.
     Refused {
         /// Where.
@@ -139,6 +149,8 @@ pub struct Products {
     /// When to try again what found a mailbox full.
     retry_at: Option<Instant>,
     turns: Turns,
+    /// Links that are being closed, and who is told.
+    closing: Option<(Vec<LinkId>, oneshot::Sender<()>)>,
 }
 
 impl Products {
@@ -167,6 +179,7 @@ impl Products {
             is_unpublished: false,
             retry_at: None,
             turns: Turns::default(),
+            closing: None,
         }
     }
 
@@ -191,6 +204,19 @@ impl Products {
                 self.numbers.relay.store(&relay.counters());
             }
             self.numbers.reflect.store(&self.reflect.counters());
+        }
+    }
+
+    /// A link is closed; tells who waits for all of them.
+    fn end_closing(&mut self, closed: Option<LinkId>) {
+        if let Some((mut links, done)) = self.closing.take() {
+            links.retain(|link| Some(*link) != closed);
+            if links.is_empty() {
+                // Nobody has to wait.
+                done.send(()).ok();
+            } else {
+                self.closing = Some((links, done));
+            }
         }
     }
 
@@ -219,6 +245,9 @@ impl Products {
         }
         while let Some(event) = self.reflect.poll_event() {
             self.control.send(Report::Reflect { worker: self.worker, event });
+        }
+        while let Some(moved) = self.reflect.poll_moved() {
+            self.control.send(Report::Moved(moved));
         }
         while let Some(event) = self.rooms.poll_event() {
             match (event, &mut self.negotiator) {
@@ -288,6 +317,12 @@ impl Service for Products {
                     relay.handle_command(now, command, out);
                 }
             }
+            Message::CloseLinks { links, done } => {
+                // There are few of them, and the outbox is empty before each call.
+                links.iter().for_each(|link| drop(out.request(LinkRequest::Close { link: *link })));
+                self.closing = Some((links, done));
+                self.end_closing(None);
+            }
             Message::Reflect(command) => self.reflect.handle_command(now, command),
         }
     }
@@ -332,6 +367,9 @@ impl Product for Products {
     /// That a destination of the pump refuses is for control too. Peers of rooms prove that they listen by their consent
     /// (RFC 7675), those of the relay are its clients' business, and what ICMP says can be forged.
     fn handle_link(&mut self, now: Instant, token: Token, event: LinkEvent<'_>, out: &mut Outbox) {
+        if let LinkEvent::Closed { link, .. } = event {
+            self.end_closing(Some(link));
+        }
         if let LinkEvent::Refused { remote, .. } = event
             && matches!(token.owner, PUMP | RTSP)
             && self.refusals.is_news(now, remote)

@@ -38,4 +38,5 @@ mod silence;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 mod slow_reader;
+mod upgrade;
 mod uplink_loss;

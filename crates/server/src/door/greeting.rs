@@ -70,6 +70,20 @@ impl Greeting {
         Greeting { stream, remote, entrance, tls }
     }
 
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Waits until he has said something, or is gone.
+    pub(super) async fn hear(&self) {
+        // That a new connection is ready says nothing (tokio takes it for that). What is wrong is found when it is read.
+        self.stream.peek(&mut [0]).await.ok();
+    }
+
+    pub(super) fn into_parts(self) -> (Arc<Entrance>, TcpStream) {
+        (self.entrance, self.stream)
+    }
+
     pub(super) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }

@@ -13,13 +13,17 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use engine::{CountersSnapshot, Mailbox, WorkerHandle};
-use wire::WorkerId;
+use tokio::sync::oneshot;
+use wire::{LinkId, WorkerId};
 
 use crate::worker::{Message, Numbers};
 
 /// Messages that wait for one worker at most, some 100 MB of them. All that control may owe a worker at once finds room, as
 /// the chunks of every session when an origin comes back. A worker that lets more wait has failed, and gets no more.
 pub const BACKLOG_MAX: usize = 1 << 20;
+
+/// How long a worker may take to close its sockets.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// What became of a message that must not be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +109,19 @@ impl Workers {
         if self.offer(worker, message) { Posted::Sent } else { Posted::Refused }
     }
 
+    /// Closes the sockets that workers' products of this number have from the start: another process has them, too.
+    pub(crate) async fn close_sockets(&self, owner: u16) {
+        for (id, worker) in self.ids().zip(&self.each) {
+            let sockets = worker.handle.iter().flat_map(|handle| handle.sockets());
+            let links: Vec<LinkId> =
+                sockets.filter(|socket| socket.token.owner == owner).map(|socket| socket.link).collect();
+            let (done, is_done) = oneshot::channel();
+            self.post(id, Message::CloseLinks { links, done });
+            // Of one that has hung nobody gets the sockets.
+            tokio::time::timeout(CLOSE_MAX, is_done).await.ok();
+        }
+    }
+
     /// Sends what waited and now has room. One worker that is full does not hold up others.
     pub fn flush(&self) {
         for worker in &self.each {
@@ -162,7 +179,7 @@ impl Worker {
 mod tests {
     use engine::{Receiver, mailbox};
     use pump::spec::{Command, SessionId};
-    use wire::{LinkId, Path};
+    use wire::Path;
 
     use super::*;
 

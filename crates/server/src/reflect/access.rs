@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Version, header};
+use serde::{Deserialize, Serialize};
 
 /// Lines that wait to be written, of some 200 bytes each, 3 KB at most. One more is dropped.
 const QUEUE_MAX: usize = 8_192;
@@ -39,7 +40,7 @@ const FIELD_MAX: usize = 512;
 const SECRETS: [&str; 2] = ["token", "signature"];
 
 /// A viewer, as the log will tell of him: his line but for what is known at its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visit {
     /// Up to the number of bytes, and from there on.
     line: Box<str>,
@@ -85,7 +86,8 @@ impl Visit {
 
     /// The line in the log, with its end.
     pub fn line(&self, end: &End) -> String {
-        let (before, behind) = self.line.split_at(self.bytes_at);
+        // One that comes from another process is whatever that says.
+        let (before, behind) = self.line.split_at_checked(self.bytes_at).unwrap_or((&self.line, ""));
         let bytes = end.sent_bytes.saturating_sub(self.head_len as u64);
         let (seconds, skips, reason) = (end.age.as_secs_f64(), end.skips, end.reason);
         format!("{before}{bytes}{behind} {seconds:.3} {skips} {reason}\n")
@@ -190,6 +192,14 @@ impl AccessLog {
         let its = shared.clone();
         let thread = thread::Builder::new().name("access log".to_owned()).spawn(move || writer.run(&jobs, &its))?;
         Ok(AccessLog { queue: Some(queue), shared, writer: Some(thread) })
+    }
+
+    /// Looks whether it can be opened.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check(name: &str) -> io::Result<()> {
+        append_to(Path::new(name)).map(drop)
     }
 
     /// A viewer is gone. Never waits.

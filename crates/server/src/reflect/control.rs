@@ -6,6 +6,7 @@
 //! Locks: this one first, then a stream's, then the plane's.
 
 mod admission;
+mod moved;
 mod reload;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use reflect::counters::EndCounts;
+use reflect::moved::Handed;
 use reflect::spec::{Command, EndedViewer, Event, ViewerId};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, oneshot};
 use wire::{Bitrate, WorkerId};
 
 use super::access::{self, AccessLog, End};
@@ -24,9 +26,12 @@ use super::sign::UrlKeys;
 use super::source::{Around, Running};
 use super::stream::Stream;
 use crate::accept::PerAddress;
+use crate::config;
 use crate::plane::{Plane, ProductControl};
 use crate::worker::Message;
 pub use admission::{Admission, Arrived};
+pub(crate) use moved::Away;
+use moved::Hearing;
 
 /// Everything that can be asked of the reflector.
 pub struct Control {
@@ -42,6 +47,8 @@ pub struct Control {
 
 #[derive(Default)]
 struct State {
+    /// As they were applied last.
+    settings: config::Reflect,
     limits: Limits,
     /// Of signed URLs. `None`: everybody may watch.
     keys: Option<Arc<UrlKeys>>,
@@ -57,6 +64,12 @@ struct State {
     is_full_told: bool,
     streams_begun: u64,
     viewers_begun: u64,
+    /// All goes over to another process: where viewers go whom workers give away.
+    leaving: Option<mpsc::Sender<Handed>>,
+    /// Streams that came back have their sources' bytes from these, which are as they were before.
+    former: Vec<Running>,
+    /// Each of which tells when it has ended.
+    feeding: Vec<oneshot::Receiver<()>>,
 }
 
 /// A stream, and what its viewers had.
@@ -64,6 +77,8 @@ struct Entry {
     stream: Arc<Stream>,
     /// Where it is fetched from; nobody when it is pushed.
     sources: Option<Running>,
+    /// Its source's bytes come from another process.
+    hearing: Option<Hearing>,
     path: Box<str>,
     is_configured: bool,
     /// That have a place.

@@ -15,6 +15,7 @@
 //! another one than before stands in it as a block.
 //! Cost: a copy into the file, and one before that.
 
+mod moved;
 mod rate;
 mod ring;
 mod source;
@@ -32,8 +33,10 @@ use reflect::backlog::Full;
 use reflect::coalesce::{Coalescer, Intervals};
 use reflect::hls::Container;
 use reflect::window::{Extent, Growth, Units};
+use serde::{Deserialize, Serialize};
 use wire::{Bitrate, WorkerId};
 
+pub use self::moved::InletState;
 use self::rate::Meter;
 use self::ring::Ring;
 use self::source::{Mark, MarkKind, Source};
@@ -123,7 +126,7 @@ pub struct Status {
 }
 
 /// What a stream's writer counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Sources that began.
     pub sources: u64,
@@ -182,7 +185,15 @@ impl Inlet {
     /// When there is no memory or descriptor for it.
     pub fn new(_now: Instant, settings: Settings) -> io::Result<Self> {
         let ring = Ring::new(settings.backlog.max(BACKLOG_MIN))?;
-        let mut inlet = Inlet {
+        let mut inlet = Inlet::with(settings, ring);
+        if let Some(format) = inlet.settings.format {
+            inlet.set_format(format);
+        }
+        Ok(inlet)
+    }
+
+    fn with(settings: Settings, ring: Ring) -> Self {
+        Inlet {
             ring,
             coalescer: Coalescer::new(settings.intervals),
             meter: Meter::default(),
@@ -194,11 +205,7 @@ impl Inlet {
             heard: None,
             counts: Counts::default(),
             settings,
-        };
-        if let Some(format) = inlet.settings.format {
-            inlet.set_format(format);
         }
-        Ok(inlet)
     }
 
     fn set_format(&mut self, format: Format) {
@@ -513,6 +520,11 @@ impl Inlet {
         let growth = Arc::new(self.ring.backlog.take_growth());
         self.ring.punch(self.hls.as_ref());
         Some(growth)
+    }
+
+    /// What waits or comes next is told of at once.
+    pub fn hurry(&mut self) {
+        self.coalescer.hurry();
     }
 
     /// When `poll_growth` next has something; a time that is over means at once. `None`: when bytes come.

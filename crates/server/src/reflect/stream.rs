@@ -9,6 +9,7 @@
 
 mod copy;
 mod handle;
+mod moved;
 
 use std::fs::File;
 use std::io;
@@ -30,6 +31,8 @@ use crate::plane::Plane;
 use crate::worker::Message;
 pub(super) use copy::Copied;
 pub use handle::{Occupied, StreamHandle, WriteError};
+use moved::Way;
+pub(super) use moved::{Gone, Spare, hear};
 
 /// Viewers are told of another rate when it is so many times what they know, or that part of it.
 const RATE_STEP: f64 = 1.2;
@@ -57,6 +60,10 @@ pub struct Stream {
     is_over: AtomicBool,
     /// The same bytes for Cubemaps, where they are wanted: it gets what this one gets.
     framed: RwLock<Option<Arc<Stream>>>,
+    /// Held while something is written, here and in Cubemap's framing.
+    writing: Arc<tokio::sync::Mutex<()>>,
+    /// Where what sources bring goes.
+    way: Mutex<Way>,
 }
 
 struct Writer {
@@ -144,6 +151,16 @@ impl Stream {
         plane: Arc<Plane>,
     ) -> io::Result<Arc<Self>> {
         let inlet = Inlet::new(Instant::now(), settings(&config, framing))?;
+        Ok(Stream::with(number, (name, framing), config, plane, inlet))
+    }
+
+    fn with(
+        number: u64,
+        (name, framing): (&str, Framing),
+        config: ReflectStream,
+        plane: Arc<Plane>,
+        inlet: Inlet,
+    ) -> Arc<Self> {
         let terms = terms(&config, Bitrate::ZERO);
         let stream = Arc::new(Stream {
             number,
@@ -169,9 +186,11 @@ impl Stream {
             rate_bps: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             framed: RwLock::default(),
+            writing: Arc::default(),
+            way: Mutex::default(),
         });
         tokio::spawn(keep_time(Arc::downgrade(&stream), stream.timer.clone()));
-        Ok(stream)
+        stream
     }
 
     /// What it is called.
@@ -197,6 +216,11 @@ impl Stream {
     /// The settings that hold for it now.
     pub fn config(&self) -> ReflectStream {
         self.lock().config.clone()
+    }
+
+    /// Whether it is served as it comes.
+    pub(super) fn is_plain(&self) -> bool {
+        self.lock().framing == Framing::None
     }
 
     /// Its number, of all streams of the process.
@@ -240,7 +264,7 @@ impl Stream {
         *self.framed.write().unwrap_or_else(PoisonError::into_inner) = framed;
     }
 
-    fn framed(&self) -> Option<Arc<Stream>> {
+    pub(super) fn framed(&self) -> Option<Arc<Stream>> {
         self.framed.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -260,7 +284,7 @@ impl Stream {
         let mut writer = self.lock();
         let silence = writer.config.push_silence;
         let is_heard = |source: &Source| now.saturating_duration_since(source.heard_at) < silence;
-        if self.is_over() || writer.source.as_ref().is_some_and(is_heard) {
+        if self.is_over() || !self.is_here() || writer.source.as_ref().is_some_and(is_heard) {
             return Err(Occupied);
         }
         self.begin(&mut writer, now, handle.ticket(), content_type);
@@ -277,6 +301,10 @@ impl Stream {
 
     /// Gives a worker a viewer, and the stream before its first one. Returns what the stream is called there.
     pub(super) fn add_viewer(&self, worker: WorkerId, viewer: impl FnOnce(StreamId) -> NewViewer) -> StreamId {
+        self.enter(worker, |id| Command::AddViewer(Box::new(viewer(id))))
+    }
+
+    fn enter(&self, worker: WorkerId, command: impl FnOnce(StreamId) -> Command) -> StreamId {
         let mut writer = self.lock();
         let id = self.id(&writer);
         if !self.is_over() {
@@ -289,7 +317,7 @@ impl Stream {
             writer.readers[index].viewers += 1;
         }
         // One of a stream that is over ends at once.
-        self.post(worker, Command::AddViewer(Box::new(viewer(id))));
+        self.post(worker, command(id));
         id
     }
 
@@ -376,7 +404,7 @@ impl Stream {
     }
 
     fn begin(&self, writer: &mut Writer, now: Instant, ticket: u64, content_type: Option<&str>) {
-        if self.is_over() {
+        if self.is_over() || !self.is_here() {
             return;
         }
         if writer.source.take().is_some() {
@@ -389,7 +417,7 @@ impl Stream {
 
     fn write(&self, ticket: u64, bytes: &[u8]) -> Result<Room, WriteError> {
         let mut writer = self.lock();
-        if self.is_over() {
+        if self.is_over() || !self.is_here() {
             return Err(WriteError::Ended);
         }
         let now = Instant::now();
@@ -442,6 +470,9 @@ impl Stream {
     }
 
     fn break_off(&self, ticket: u64) {
+        if !self.is_here() {
+            return self.end_feed(ticket);
+        }
         if let Some(framed) = self.framed() {
             framed.break_off(ticket);
         }
@@ -525,6 +556,10 @@ impl Stream {
         self.plane.workers().post(worker, Message::Reflect(command));
     }
 
+    fn away(&self) -> MutexGuard<'_, Way> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A panic of a source's task leaves the stream as it is.
     fn lock(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -559,7 +594,7 @@ fn terms(config: &ReflectStream, rate: Bitrate) -> Terms {
     Terms { pace: config.pace.into(), rate, lag: config.lag.into() }
 }
 
-fn settings(config: &ReflectStream, framing: Framing) -> Settings {
+pub(super) fn settings(config: &ReflectStream, framing: Framing) -> Settings {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let backlog = config.backlog.0 as u64;
     let hls = config.hls.then(|| reflect::hls::Settings {

@@ -64,6 +64,9 @@ impl Control {
         }
         let network = client.filter(|_| !is_proxy).map(household);
         let mut state = self.lock();
+        if state.leaving.is_some() {
+            return Err(Refusal::Draining);
+        }
         let limits = state.limits.clone();
         if state.admitted >= limits.viewers_max {
             if !std::mem::replace(&mut state.is_full_told, true) {
@@ -125,6 +128,41 @@ impl Admission {
 
     pub(super) fn visit(&self) -> Option<&Visit> {
         self.visit.as_ref()
+    }
+
+    /// The place of a viewer who comes from another process, however many there are.
+    pub(super) fn restore(
+        control: &Arc<Control>,
+        stream: &Arc<Stream>,
+        id: ViewerId,
+        (client, network): (Option<IpAddr>, Option<IpAddr>),
+        visit: Option<Visit>,
+    ) -> (Self, WorkerId) {
+        let cost = Some(stream.rate()).filter(|rate| *rate > Bitrate::ZERO).unwrap_or(USUAL);
+        let near = stream.nearest();
+        let worker = {
+            let mut placement = control.plane.placement();
+            // He was served before, however busy all are.
+            let worker = placement.find(near, |_| true).unwrap_or(WorkerId(0));
+            placement.take(worker, cost);
+            worker
+        };
+        let mut state = control.lock();
+        network.map(|network| state.per_client.enter(network, usize::MAX));
+        if let Some(entry) = state.streams.get_mut(&stream.number()) {
+            entry.viewers += 1;
+        }
+        state.admitted += 1;
+        state.viewers_begun = state.viewers_begun.max(id.0);
+        drop(state);
+        let admission =
+            Admission { control: control.clone(), stream: stream.clone(), id, client, network, worker, cost, visit };
+        (admission, worker)
+    }
+
+    /// Whose it is, as far as one client may have so many.
+    pub(super) fn network(&self) -> Option<IpAddr> {
+        self.network
     }
 
     pub(super) fn client(&self) -> Option<IpAddr> {

@@ -13,7 +13,9 @@ use crate::reflect::access::AccessLog;
 use crate::reflect::inlet::Framing;
 use crate::reflect::sign::UrlKeys;
 use crate::reflect::source::{self, Running};
-use crate::reflect::stream::Stream;
+use crate::reflect::stream::{Stream, StreamHandle};
+use crate::upgrade::TakenStream;
+use crate::upgrade::feed::Fed;
 
 impl Control {
     /// Has streams as the settings say: a stream is what has the same name. Who watches one that is still there goes on, and who
@@ -22,8 +24,14 @@ impl Control {
     /// # Errors
     /// The first that could not be had.
     pub fn apply(&self, settings: &config::Reflect) -> io::Result<()> {
+        self.apply_with(settings, &mut Coming::default())
+    }
+
+    /// The same, with streams that come from another process.
+    pub(super) fn apply_with(&self, settings: &config::Reflect, coming: &mut Coming) -> io::Result<()> {
         self.apply_access(settings.access_log.as_deref())?;
         let mut state = self.lock();
+        state.settings = settings.clone();
         state.keys = UrlKeys::new(&settings.url_keys).map(Arc::new);
         let viewers_max = settings.viewers_max.min(self.viewers_max);
         if viewers_max < settings.viewers_max && !settings.streams.is_empty() {
@@ -38,12 +46,12 @@ impl Control {
         let wanted: Vec<Wanted<'_>> = settings.streams.iter().flat_map(Wanted::of).collect();
         let is_there = |entry: &Entry| wanted.iter().any(|wanted| *wanted.name == **entry.stream.name());
         for entry in state.streams.values_mut().filter(|entry| entry.is_configured && !is_there(entry)) {
-            (entry.is_configured, entry.sources) = (false, None);
+            (entry.is_configured, entry.sources, entry.hearing) = (false, None, None);
             entry.stream.end(now);
             tracing::info!(stream = &**entry.stream.name(), viewers = entry.viewers, "stream removed");
         }
         state.streams.retain(|_, entry| entry.is_configured || entry.viewers > 0);
-        let results: Vec<io::Result<()>> = wanted.iter().map(|wanted| self.have(&mut state, wanted)).collect();
+        let results: Vec<io::Result<()>> = wanted.iter().map(|wanted| self.have(&mut state, wanted, coming)).collect();
         for plain in wanted.iter().filter(|wanted| wanted.framing == Framing::None) {
             if let Some(stream) = state.stream(&plain.name) {
                 stream.set_framed(state.stream(&framed(&plain.name)).filter(|_| plain.config.metacube));
@@ -77,15 +85,15 @@ impl Control {
     }
 
     /// Changes a stream, or adds it.
-    fn have(&self, state: &mut State, wanted: &Wanted<'_>) -> io::Result<()> {
+    fn have(&self, state: &mut State, wanted: &Wanted<'_>, coming: &mut Coming) -> io::Result<()> {
         let Wanted { name, path, framing, config } = wanted;
         let is_it = |entry: &&mut Entry| entry.is_configured && **entry.stream.name() == **name;
         if let Some(entry) = state.streams.values_mut().find(is_it) {
             (entry.path, entry.viewers_max) = (path.as_str().into(), config.viewers_max);
             if entry.stream.config().source != config.source {
-                entry.sources = None;
+                (entry.sources, entry.hearing) = (None, None);
                 entry.stream.stop_source();
-                entry.sources = self.start_sources(&entry.stream, wanted);
+                entry.sources = self.start_sources(&entry.stream, *framing, config);
             }
             if entry.stream.config() != **config && entry.stream.change((*config).clone()) {
                 tracing::info!(stream = name, "backlog, format, dense and hls change when the stream begins anew");
@@ -94,11 +102,26 @@ impl Control {
         }
         state.streams_begun += 1;
         let number = state.streams_begun;
-        let stream = Stream::start(number, (name, *framing), (*config).clone(), self.plane.clone())
-            .inspect_err(|error| tracing::error!(stream = name, %error, "no memory for a stream"))?;
+        let (stream, fed) = match coming.take(name) {
+            Some(taken) => {
+                let (name, plane) = (name.as_str(), self.plane.clone());
+                let (stream, fed) = Stream::take_up(number, (name, *framing), (*config).clone(), plane, taken)
+                    .inspect_err(
+                        |error| tracing::error!(stream = name, %error, "what comes from the process before"),
+                    )?;
+                coming.taken.push(name.to_owned());
+                (stream, fed)
+            }
+            None => {
+                let stream = Stream::start(number, (name, *framing), (*config).clone(), self.plane.clone())
+                    .inspect_err(|error| tracing::error!(stream = name, %error, "no memory for a stream"))?;
+                (stream, None)
+            }
+        };
         tracing::info!(stream = name, path, "stream");
         let entry = Entry {
-            sources: self.start_sources(&stream, wanted),
+            sources: if fed.is_none() { self.start_sources(&stream, *framing, config) } else { None },
+            hearing: None,
             stream,
             path: path.as_str().into(),
             is_configured: true,
@@ -107,14 +130,49 @@ impl Control {
             totals: Totals::default(),
         };
         state.streams.insert(number, entry);
+        coming.fed.extend(fed.map(|(fed, handle)| (number, fed, handle)));
         Ok(())
     }
 
+    /// The source that another process had the connection of has ended: the stream's own are asked.
+    pub(super) fn begin_sources(&self, number: u64) {
+        let mut state = self.lock();
+        let Some(entry) = state.streams.get_mut(&number).filter(|entry| entry.is_configured) else { return };
+        entry.hearing = None;
+        if entry.sources.is_none() && entry.stream.is_here() {
+            entry.sources = self.start_sources(&entry.stream, Framing::None, &entry.stream.config());
+        }
+    }
+
     /// Of one in Cubemap's framing there are none: it gets what the plain one gets.
-    fn start_sources(&self, stream: &Arc<Stream>, wanted: &Wanted<'_>) -> Option<Running> {
-        let (around, sources) = (self.around.as_ref()?, &wanted.config.source);
-        let is_fetched = wanted.framing == Framing::None && !sources.is_empty();
+    fn start_sources(&self, stream: &Arc<Stream>, framing: Framing, config: &ReflectStream) -> Option<Running> {
+        let (around, sources) = (self.around.as_ref()?, &config.source);
+        let is_fetched = framing == Framing::None && !sources.is_empty();
         is_fetched.then(|| source::start(stream.new_source(), sources, around))
+    }
+}
+
+/// Streams that come from another process.
+#[derive(Default)]
+pub(crate) struct Coming {
+    /// In the order in which they came.
+    pub(super) names: Vec<String>,
+    waiting: Vec<TakenStream>,
+    /// Those that are here.
+    pub(super) taken: Vec<String>,
+    /// Whose source goes on, by number.
+    pub(super) fed: Vec<(u64, Fed, StreamHandle)>,
+}
+
+impl Coming {
+    pub(super) fn new(waiting: Vec<TakenStream>) -> Self {
+        let names = waiting.iter().map(|stream| stream.record.name.clone()).collect();
+        Coming { names, waiting, ..Coming::default() }
+    }
+
+    fn take(&mut self, name: &str) -> Option<TakenStream> {
+        let index = self.waiting.iter().position(|taken| taken.record.name == name)?;
+        Some(self.waiting.swap_remove(index))
     }
 }
 
@@ -142,7 +200,7 @@ fn framed(plain: &str) -> String {
 
 impl State {
     /// A stream that is configured.
-    fn stream(&self, name: &str) -> Option<Arc<Stream>> {
+    pub(super) fn stream(&self, name: &str) -> Option<Arc<Stream>> {
         let found = self.streams.values().find(|entry| entry.is_configured && **entry.stream.name() == *name);
         found.map(|entry| entry.stream.clone())
     }

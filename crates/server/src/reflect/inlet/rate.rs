@@ -30,6 +30,11 @@ pub(super) struct Meter {
 }
 
 impl Meter {
+    /// What was measured elsewhere.
+    pub(super) fn of(rate: Bitrate) -> Self {
+        Meter { rate, ..Meter::default() }
+    }
+
     /// Another source begins. Until more is known, the rate is that of the one before.
     pub(super) fn begin(&mut self) {
         (self.began, self.bytes, self.is_first) = (None, 0, true);

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::Instant;
 
 use reflect::backlog::{Backlog, Full};
+use reflect::moved::BacklogState;
 use reflect::window::Units;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 
@@ -23,6 +25,12 @@ impl Ring {
     pub(super) fn new(size: u64) -> io::Result<Self> {
         let file = File::from(memfd_create("millrace-stream", MemfdFlags::CLOEXEC)?);
         Ok(Ring { file: Arc::new(file), backlog: Backlog::new(size, Units::Marked), is_told: false })
+    }
+
+    /// The memory of a stream that comes from another process.
+    pub(super) fn take_up(now: Instant, file: Arc<File>, state: BacklogState) -> io::Result<Self> {
+        let backlog = Backlog::restore(now, state).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Ring { file, backlog, is_told: false })
     }
 
     /// Writes bytes at the end; nobody is told. Nothing was taken unless all were.

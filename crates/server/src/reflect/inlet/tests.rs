@@ -8,6 +8,8 @@ use reflect::window::StartPoint;
 
 use super::*;
 
+mod moved;
+
 #[path = "samples.rs"]
 mod samples;
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use super::moved::Going;
 use super::{Room, Stream};
 use crate::reflect::inlet::Trouble;
 use crate::reflect::source::{Sink, Stop};
@@ -64,6 +65,15 @@ impl StreamHandle {
     /// When they are not taken; the source is broken off then, and is to begin anew, if it may.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), WriteError> {
         for piece in bytes.chunks(WRITE_MAX) {
+            let _writing = self.stream.writing.lock().await;
+            match self.stream.way(self.ticket) {
+                Going::Here => {}
+                Going::Away(feed) => {
+                    feed.write(piece).await.map_err(|_| WriteError::Ended)?;
+                    continue;
+                }
+                Going::Nowhere => return Err(WriteError::Ended),
+            }
             until_taken(&self.stream.room, || self.stream.write(self.ticket, piece)).await?;
             if let Some(framed) = self.stream.framed() {
                 until_taken(&framed.room, || framed.follow(&self.stream, self.ticket, piece)).await?;
