@@ -153,7 +153,6 @@ mod tests {
     use super::*;
     use crate::message::Message;
 
-    /// The sample response of RFC 5769 §2.2, without SOFTWARE, so proved by reading it back.
     #[test]
     fn what_is_written_is_read_back() {
         let mut buf = [0xee; 200];

@@ -515,7 +515,7 @@ pub(crate) fn xor<const N: usize>(mut ip: [u8; N], transaction: TransactionId) -
 mod tests {
     use super::*;
 
-    /// The sample request of RFC 5769 §2.1, without the attributes of ICE, and the long-term one of §2.4.
+    /// The long-term sample of RFC 5769 §2.4.
     const LONG_TERM: &[u8] = b"\x00\x01\x00\x60\x21\x12\xa4\x42\x78\xad\x34\x33\xc6\xad\x72\xc0\x29\xda\x41\x2e\
         \x00\x06\x00\x12\xe3\x83\x9e\xe3\x83\x88\xe3\x83\xaa\xe3\x83\x83\xe3\x82\xaf\xe3\x82\xb9\x00\x00\
         \x00\x15\x00\x1cf//499k954d6OL34oL9FSTvy64sA\

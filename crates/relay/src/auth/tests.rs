@@ -1,6 +1,7 @@
 //! Requests of every kind, and what becomes of them.
 
 mod lookups;
+mod samples;
 
 use proptest::prelude::*;
 use wire::LinkId;
@@ -571,37 +572,6 @@ fn no_key_or_secret_is_ever_shown() {
     for secret in ["171, 171", "abab", "205, 205", "cdcd", "hush"] {
         assert!(!shown.to_lowercase().contains(secret), "{shown}");
     }
-}
-
-/// RFC 5769 §2.4 and RFC 8489 appendix B.1 (as its errata have it): the same user, by MD5 and SHA-1, and by SHA-256.
-const NAME: &str = "\u{30de}\u{30c8}\u{30ea}\u{30c3}\u{30af}\u{30b9}";
-const RFC_5769: &[u8] = b"\x00\x01\x00\x60\x21\x12\xa4\x42\x78\xad\x34\x33\xc6\xad\x72\xc0\x29\xda\x41\x2e\
-    \x00\x06\x00\x12\xe3\x83\x9e\xe3\x83\x88\xe3\x83\xaa\xe3\x83\x83\xe3\x82\xaf\xe3\x82\xb9\x00\x00\
-    \x00\x15\x00\x1cf//499k954d6OL34oL9FSTvy64sA\
-    \x00\x14\x00\x0bexample.org\x00\
-    \x00\x08\x00\x14\xf6\x70\x24\x65\x6d\xd6\x4a\x3e\x02\xb8\xe0\x71\x2e\x85\xc9\xa2\x8c\xa8\x96\x66";
-const RFC_8489: &[u8] = b"\x00\x01\x00\x90\x21\x12\xa4\x42\x78\xad\x34\x33\xc6\xad\x72\xc0\x29\xda\x41\x2e\
-    \x00\x1e\x00\x20\x4a\x3c\xf3\x8f\xef\x69\x92\xbd\xa9\x52\xc6\x78\x04\x17\xda\x0f\x24\x81\x94\x15\x56\x9e\x60\xb2\
-    \x05\xc4\x6e\x41\x40\x7f\x17\x04\
-    \x00\x15\x00\x29obMatJos2AAACf//499k954d6OL34oL9FSTvy64sA\x00\x00\x00\
-    \x00\x14\x00\x0bexample.org\x00\
-    \x00\x1d\x00\x04\x00\x02\x00\x00\
-    \x00\x1c\x00\x20\xb5\xc7\xbf\x00\x5b\x6c\x52\xa2\x1c\x51\xc5\xe8\x92\xf8\x19\x24\x13\x62\x96\xcb\x92\x7c\x43\x14\
-    \x93\x09\x27\x8c\xc6\x51\x8e\x65";
-
-#[test]
-fn the_long_term_samples_of_rfc_5769_and_rfc_8489_are_proved() {
-    let keys = UserKeys::new(NAME, "example.org", "TheMatrIX");
-    for (bytes, algorithm) in [(RFC_5769, Algorithm::Md5), (RFC_8489, Algorithm::Sha256)] {
-        let request = Message::parse(bytes).expect("a message");
-        assert_eq!(Algorithm::of(&request, Default::default()), Some(algorithm));
-        let proof = request.integrity().expect("it is there");
-        assert!(proof.proved_by(&request, keys.key(algorithm).expect("both")).is_ok());
-        assert!(proof.proved_by(&request, b"another key").is_err());
-    }
-    let request = Message::parse(RFC_8489).expect("a message");
-    let known = Credentials::new("example.org", [(NAME.into(), keys)], []);
-    assert_eq!(known.by_hash(&request.userhash.expect("it is there")).map(|name| &**name), Some(NAME));
 }
 
 proptest! {
