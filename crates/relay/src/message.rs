@@ -140,6 +140,8 @@ pub mod attribute {
     pub const FINGERPRINT: u16 = 0x8028;
     pub const RESPONSE_ORIGIN: u16 = 0x802b;
     pub const OTHER_ADDRESS: u16 = 0x802c;
+    /// ADDITIONAL-ADDRESS-FAMILY as a draft had it, and coturn's client until 2025. The number is nobody else's.
+    pub const ADDITIONAL_ADDRESS_FAMILY_OF_DRAFT: u16 = 0x8032;
 }
 
 /// What is wrong with a message: the sender's doing.
@@ -392,7 +394,7 @@ impl<'a> Message<'a> {
             attribute::REQUESTED_ADDRESS_FAMILY => {
                 take(&mut self.requested_family, value, &mut self.is_malformed, family)
             }
-            attribute::ADDITIONAL_ADDRESS_FAMILY => {
+            attribute::ADDITIONAL_ADDRESS_FAMILY | attribute::ADDITIONAL_ADDRESS_FAMILY_OF_DRAFT => {
                 take(&mut self.additional_family, value, &mut self.is_malformed, family)
             }
             attribute::EVEN_PORT => take(&mut self.even_port, value, &mut self.is_malformed, |[bits]| bits & 0x80 != 0),

@@ -120,12 +120,16 @@ fn families_are_what_is_asked_for() {
         writer.attribute(attribute::REQUESTED_ADDRESS_FAMILY, &[2, 0, 0, 0]);
     });
     assert!(v6.relayed().is_ipv6());
-    let both = Client::new(2).allocate_with(&mut world, |writer| {
-        writer.attribute(attribute::ADDITIONAL_ADDRESS_FAMILY, &[2, 0, 0, 0]);
-    });
-    let relayed = both.addresses(attribute::XOR_RELAYED_ADDRESS);
-    assert!(relayed.len() == 2 && relayed[0].is_ipv4() && relayed[1].is_ipv6());
-    assert_eq!(world.sockets.len(), 3);
+    // coturn's client of Debian asks for both by the number of a draft.
+    let numbers = [attribute::ADDITIONAL_ADDRESS_FAMILY, attribute::ADDITIONAL_ADDRESS_FAMILY_OF_DRAFT];
+    for (index, number) in (2..).zip(numbers) {
+        let both = Client::new(index).allocate_with(&mut world, |writer| {
+            writer.attribute(number, &[2, 0, 0, 0]);
+        });
+        let relayed = both.addresses(attribute::XOR_RELAYED_ADDRESS);
+        assert!(relayed.len() == 2 && relayed[0].is_ipv4() && relayed[1].is_ipv6(), "{number:#x}");
+    }
+    assert_eq!(world.sockets.len(), 5);
 }
 
 #[test]
