@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use slab::Slab;
-use wheel::Wheel;
+use wheel::{TimerId, Wheel};
 use wire::{Fragments, LinkId, LinkRequest, ListenOptions, Outbox, Path, Token, UdpOptions};
 
 use crate::allocation::{Allocation, Client, Opening, PeerTransport, Relayed, family_index};
@@ -100,8 +100,8 @@ pub(crate) struct Allocations {
     by_shown: HashMap<SocketAddr, usize>,
     /// IPv4 and IPv6.
     ports: [Ports; 2],
-    /// Of those the ones that are kept, by their tokens.
-    kept: HashMap<ReservationToken, SocketAddr>,
+    /// Of those the ones that are kept, by their tokens, and the timers that look after them.
+    kept: HashMap<ReservationToken, (SocketAddr, TimerId)>,
     secret: Secret,
     wheel: Wheel<Due>,
     /// Before this nothing more expires, as a portion just did.
@@ -320,8 +320,7 @@ impl Allocations {
         let Some(allocation) = self.all.get_mut(key) else { return };
         allocation.reserved = Some(token);
         self.settings.reservations.keep(token, &allocation.user, address, until);
-        self.kept.insert(token, address);
-        self.wheel.insert(until, Due::Reservation(token));
+        self.kept.insert(token, (address, self.wheel.insert(until, Due::Reservation(token))));
     }
 
     /// A socket cannot be had. When somebody else has its port, others are tried.
@@ -504,14 +503,15 @@ impl Allocations {
     fn end_reservation(&mut self, now: Instant, token: ReservationToken) {
         if self.settings.reservations.is_over(now, &token) {
             self.give_back_kept(token);
-        } else {
-            self.wheel.insert(now + RESERVATION_LIFETIME, Due::Reservation(token));
+        } else if let Some((_, timer)) = self.kept.get_mut(&token) {
+            *timer = self.wheel.insert(now + RESERVATION_LIFETIME, Due::Reservation(token));
         }
     }
 
     /// A port that was kept is free, unless it is already.
     fn give_back_kept(&mut self, token: ReservationToken) {
-        if let Some(address) = self.kept.remove(&token) {
+        if let Some((address, timer)) = self.kept.remove(&token) {
+            self.wheel.cancel(timer);
             self.give_back(address, false);
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use relay::message::{Class, Method, attribute};
 use relay::settings::RelayAddress;
 use relay::spec::{ClientTransport, Command, EndReason, Event};
+use wire::Product as _;
 
 use crate::client::Client;
 use crate::world::{PORTS, RELAY, World};
@@ -235,8 +236,9 @@ fn a_port_that_is_kept_is_free_when_its_allocation_ends() {
         assert_eq!(pair(&mut client, &mut world).code, 0, "round {round}");
         assert_eq!(client.refresh(&mut world, 0).code, 0);
         world.advance(Duration::from_millis(5));
+        assert_eq!(world.relay.poll_timeout(), None, "a timer is left of round {round}");
     }
-    // Also when its time comes once more, it is given away once.
+    // It is given away once, also later.
     let mut others: Vec<_> = (2..6).map(|port| Client::new(port).allocate(&mut world).port()).collect();
     world.advance(Duration::from_secs(61));
     assert_eq!(Client::new(6).allocate_with(&mut world, |_| {}).code, 508);
