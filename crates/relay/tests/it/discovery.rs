@@ -53,6 +53,7 @@ fn an_answer_comes_from_where_the_client_wants_it_and_says_so() {
         assert_eq!(named(&answer, attribute::RESPONSE_ORIGIN), Some(links[from as usize].into()));
         assert_eq!(named(&answer, attribute::OTHER_ADDRESS), Some(links[asked as usize ^ 3].into()));
         assert_eq!(answer.addresses(attribute::XOR_MAPPED_ADDRESS), [client.path.remote]);
+        assert_eq!(answer.bytes.len(), 56, "a header of 20 bytes, and 12 for each address");
     }
 }
 
