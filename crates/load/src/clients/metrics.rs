@@ -42,8 +42,9 @@ impl Reading {
 
     /// What came between an earlier reading and this one.
     pub(crate) fn since(&self, before: &Reading) -> Served {
-        // A server that has used less than before was started again meanwhile.
-        let both = self.cpu.zip(before.cpu).filter(|(now, then)| now.total() >= then.total());
+        // A server that has used less than before was started again meanwhile. One that has used nothing has told the same
+        // page twice, as it makes one a second (`http.metrics_age_max`): of a shorter window it says nothing.
+        let both = self.cpu.zip(before.cpu).filter(|(now, then)| now.total() > then.total());
         let cpu = both.map(|(now, then)| now.since(then));
         let Some((now, then)) = self.page.as_ref().zip(before.page.as_ref()) else {
             return Served { cpu, ..Served::default() };
@@ -159,6 +160,11 @@ millrace_pump_lateness_seconds_bucket{worker=\"1\",le=\"+Inf\"} 300
     fn what_a_server_used_that_was_started_again_meanwhile_is_not_known() {
         let window = window(AFTER, BEFORE);
         assert!(window.cpu.is_none() && window.datagrams == 0, "{window:?}");
+    }
+
+    #[test]
+    fn what_a_server_used_is_not_known_when_it_tells_the_same_page_twice() {
+        assert!(window(AFTER, AFTER).cpu.is_none());
     }
 
     #[test]
