@@ -229,6 +229,7 @@ fn a_client_that_does_not_read_loses_the_newest_and_takes_no_memory() {
         assert!(resident() - memory < 4e6, "it grows from {memory} to {}", resident());
 
         // What waited is whole and in order; then there is room for what is new.
+        let sent = number;
         let (mut count, mut next) = (0, 0);
         wait_until("what is sent last comes", || {
             peer.send_to(b"last", relayed).expect("loopback");
@@ -242,7 +243,8 @@ fn a_client_that_does_not_read_loses_the_newest_and_takes_no_memory() {
             }
             false
         });
-        assert!((100..next).contains(&count), "{count} of {next} came");
+        // What came behind it may all be lost, so that nothing is missing of what is there.
+        assert!((100..sent).contains(&count), "{count} of {sent} came");
         assert_eq!(client.refresh(600).lifetime, Some(600));
     }
     place.end();
