@@ -2,8 +2,8 @@
 //!
 //! In: allocations that begin and end, and runs of datagrams before they are relayed. Out: whether there is a place, how many
 //! datagrams of a run may go, and what each user has used.
-//! Cost: one lock of a shard when an allocation begins or ends; per run of datagrams three or four atomic additions to
-//! memory that a user's allocations share.
+//! Cost: one lock of a shard when an allocation begins or ends; per run of datagrams two additions to memory that is its
+//! allocation's alone, and where a bandwidth is limited an atomic step for each limit, which all whom it is for share.
 //!
 //! A user is in the ledger while he has an allocation, and forgotten with his last one; what he has used is forgotten too.
 
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use slab::Slab;
 use wire::Bitrate;
 
 use crate::spec::Traffic;
@@ -73,6 +74,12 @@ pub struct UserTotals {
     pub dropped: Traffic,
 }
 
+impl UserTotals {
+    fn new(user: Arc<str>, allocations: usize, [sent, received, dropped]: [Traffic; 3]) -> Self {
+        UserTotals { user, allocations, sent, received, dropped }
+    }
+}
+
 /// All users.
 #[derive(Debug)]
 pub struct Ledger {
@@ -85,14 +92,29 @@ pub struct Ledger {
     total: [Bucket; 2],
 }
 
-type Shard = Mutex<HashMap<Arc<str>, Arc<User>>>;
+type Shard = Mutex<HashMap<Arc<str>, Entry>>;
 
+/// A user who has an allocation.
+#[derive(Debug)]
+struct Entry {
+    user: Arc<User>,
+    /// What each of his allocations has used,
+    open: Slab<Arc<Usage>>,
+    /// and those together that have ended.
+    ended: Usage,
+}
+
+/// What all allocations of a user have in common, wherever they are.
 #[derive(Debug)]
 struct User {
     name: Arc<str>,
-    /// Changes only while his shard is locked.
-    allocations: AtomicUsize,
     buckets: [Bucket; 2],
+}
+
+/// What an allocation has used. Its worker alone adds to it: what several cores write costs each of them more than all else
+/// that a packet takes.
+#[derive(Debug, Default)]
+struct Usage {
     used: [Used; 2],
     dropped: Used,
 }
@@ -103,11 +125,14 @@ struct Used {
     bytes: AtomicU64,
 }
 
-/// One allocation's place. It is free again when this is dropped.
+/// One allocation's place. It is free again when this is dropped. One thread at a time takes from it.
 #[derive(Debug)]
 pub struct Account {
     ledger: Arc<Ledger>,
     user: Arc<User>,
+    usage: Arc<Usage>,
+    /// Its place among those of its user.
+    key: usize,
 }
 
 impl Ledger {
@@ -129,22 +154,15 @@ impl Ledger {
     /// When he, or all together, have as many as they may.
     pub fn open(self: &Arc<Self>, user: &Arc<str>) -> Result<Account, Full> {
         let mut shard = self.shard(user);
-        let known = shard.get(user);
-        let count = known.map_or(0, |known| known.allocations.load(Relaxed));
+        let count = shard.get(user).map_or(0, |known| known.open.len());
         if self.settings.user_allocations_max.is_some_and(|max| count >= max) {
             return Err(Full::User);
         }
         self.take_place()?;
-        let account = match known {
-            Some(known) => known.clone(),
-            None => {
-                let new = Arc::new(User::new(user.clone(), self.settings.user_bandwidth));
-                shard.insert(user.clone(), new.clone());
-                new
-            }
-        };
-        account.allocations.store(count + 1, Relaxed);
-        Ok(Account { ledger: self.clone(), user: account })
+        let entry = shard.entry(user.clone()).or_insert_with(|| Entry::new(user, self.settings.user_bandwidth));
+        let usage = Arc::new(Usage::default());
+        let key = entry.open.insert(usage.clone());
+        Ok(Account { ledger: self.clone(), user: entry.user.clone(), usage, key })
     }
 
     /// Allocations that are there.
@@ -154,20 +172,22 @@ impl Ledger {
 
     /// What users have and have used, of the first `count` behind `after`, by name. Locks one shard after the other.
     pub fn users(&self, after: Option<&str>, count: usize) -> Vec<UserTotals> {
-        let mut found = Vec::new();
+        let mut found: Vec<Arc<str>> = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            found.extend(shard.values().filter(|user| after.is_none_or(|after| *user.name > *after)).cloned());
+            found.extend(shard.keys().filter(|name| after.is_none_or(|after| ***name > *after)).cloned());
             drop(shard);
-            found.sort_unstable_by(|one: &Arc<User>, other| one.name.cmp(&other.name));
+            found.sort_unstable();
             found.truncate(count);
         }
-        found.iter().map(|user| user.totals()).collect()
+        // Who has left meanwhile has nothing.
+        let nothing = [Traffic::default(); 3];
+        found.into_iter().map(|user| self.user(&user).unwrap_or_else(|| UserTotals::new(user, 0, nothing))).collect()
     }
 
     /// What one user has and has used.
     pub fn user(&self, name: &str) -> Option<UserTotals> {
-        self.shard(name).get(name).map(|user| user.totals())
+        self.shard(name).get(name).map(Entry::totals)
     }
 
     fn take_place(&self) -> Result<(), Full> {
@@ -176,13 +196,13 @@ impl Ledger {
         self.allocations.fetch_update(Relaxed, Relaxed, one_more).map(drop).map_err(|_| Full::Total)
     }
 
-    fn shard(&self, user: &str) -> MutexGuard<'_, HashMap<Arc<str>, Arc<User>>> {
+    fn shard(&self, user: &str) -> MutexGuard<'_, HashMap<Arc<str>, Entry>> {
         lock(&self.shards[self.hashes.hash_one(user) as usize % SHARD_COUNT])
     }
 }
 
 /// Nobody panics while he holds the lock, and if he did the map would still be whole.
-fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<Arc<str>, Arc<User>>> {
+fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<Arc<str>, Entry>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -196,9 +216,9 @@ impl Account {
         let own = self.user.buckets[way].take(now_ns, count, len);
         let taken = self.ledger.total[way].take(now_ns, own, len);
         self.user.buckets[way].give_back(own - taken, len);
-        self.user.used[way].add(taken, size);
+        self.usage.used[way].add(taken, size);
         if taken < count {
-            self.user.dropped.add(count - taken, size);
+            self.usage.dropped.add(count - taken, size);
         }
         taken
     }
@@ -209,7 +229,7 @@ impl Account {
         let now_ns = now.saturating_duration_since(self.ledger.began).as_nanos() as u64;
         let [own, total] =
             [&self.user.buckets[way], &self.ledger.total[way]].map(|bucket| bucket.charge(now_ns, bytes));
-        self.user.used[way].add(1, bytes);
+        self.usage.used[way].add(1, bytes);
         Duration::from_nanos(own.max(total))
     }
 
@@ -222,36 +242,56 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let mut shard = self.ledger.shard(&self.user.name);
-        let before = self.user.allocations.fetch_sub(1, Relaxed);
-        if before == 1 {
-            shard.remove(&self.user.name);
+        if let Some(entry) = shard.get_mut(&self.user.name) {
+            entry.close(self.key);
+            if entry.open.is_empty() {
+                shard.remove(&self.user.name);
+            }
         }
         self.ledger.allocations.fetch_sub(1, Relaxed);
     }
 }
 
-impl User {
-    fn new(name: Arc<str>, bandwidth: Option<Bitrate>) -> Self {
-        User {
-            name,
-            allocations: AtomicUsize::new(0),
-            buckets: [(); 2].map(|()| Bucket::new(bandwidth)),
-            used: Default::default(),
-            dropped: Used::default(),
-        }
+impl Entry {
+    fn new(name: &Arc<str>, bandwidth: Option<Bitrate>) -> Self {
+        let buckets = [(); 2].map(|()| Bucket::new(bandwidth));
+        Entry { user: Arc::new(User { name: name.clone(), buckets }), open: Slab::new(), ended: Usage::default() }
+    }
+
+    fn close(&mut self, key: usize) {
+        let Some(usage) = self.open.try_remove(key) else { return };
+        self.ended.all().zip(usage.all()).for_each(|(sum, used)| sum.add_traffic(used.traffic()));
     }
 
     fn totals(&self) -> UserTotals {
-        let [sent, received] = self.used.each_ref().map(Used::traffic);
-        let allocations = self.allocations.load(Relaxed);
-        UserTotals { user: self.name.clone(), allocations, sent, received, dropped: self.dropped.traffic() }
+        let all = self.open.iter().map(|(_, usage)| &**usage).chain([&self.ended]);
+        let sum = all.fold([Traffic::default(); 3], |mut sum, usage| {
+            sum.iter_mut().zip(usage.all()).for_each(|(sum, used)| {
+                let Traffic { packets, bytes } = used.traffic();
+                *sum = Traffic { packets: sum.packets + packets, bytes: sum.bytes + bytes };
+            });
+            sum
+        });
+        UserTotals::new(self.user.name.clone(), self.open.len(), sum)
+    }
+}
+
+impl Usage {
+    /// Sent, received, dropped.
+    fn all(&self) -> impl Iterator<Item = &Used> {
+        self.used.iter().chain([&self.dropped])
     }
 }
 
 impl Used {
     fn add(&self, count: usize, size: usize) {
-        self.packets.fetch_add(count as u64, Relaxed);
-        self.bytes.fetch_add((count * size) as u64, Relaxed);
+        self.add_traffic(Traffic { packets: count as u64, bytes: (count * size) as u64 });
+    }
+
+    /// Nobody else adds meanwhile, so it need not be one step.
+    fn add_traffic(&self, Traffic { packets, bytes }: Traffic) {
+        self.packets.store(self.packets.load(Relaxed) + packets, Relaxed);
+        self.bytes.store(self.bytes.load(Relaxed) + bytes, Relaxed);
     }
 
     fn traffic(&self) -> Traffic {

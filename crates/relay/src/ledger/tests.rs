@@ -61,8 +61,11 @@ fn what_a_user_has_used_is_the_sum_of_his_allocations() {
         dropped: Traffic::default(),
     };
     assert_eq!(ledger.user("ada").as_ref(), Some(&expected));
-    assert_eq!(ledger.users(None, 5), [expected]);
+    assert_eq!(ledger.users(None, 5), std::slice::from_ref(&expected));
     assert_eq!(ledger.users(None, 0), []);
+    let [first, _last] = accounts;
+    drop(first);
+    assert_eq!(ledger.user("ada"), Some(UserTotals { allocations: 1, ..expected }), "of one that has ended, too");
 }
 
 #[test]
