@@ -324,6 +324,8 @@ impl RoomsControl {
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
             // This is for the negotiator.
             Event::SessionEnded { .. } => {}
+            // Of conferences alone, which are not served yet.
+            Event::Levels(_) | Event::Layers { .. } => {}
         }
     }
 

@@ -183,7 +183,7 @@ where
                 }
             }
             // These are for the control plane.
-            Input::Event(Event::Stats { .. }) => {}
+            Input::Event(Event::Stats { .. } | Event::Levels(_) | Event::Layers { .. }) => {}
             Input::Request(request) => self.handle_request(now, request),
         }
     }
