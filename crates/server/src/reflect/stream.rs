@@ -493,6 +493,15 @@ impl Stream {
 
     /// Tells workers what is due, and the timer when it is to look again.
     fn tell(&self, writer: &mut Writer, now: Instant) {
+        self.tell_growth(writer, now);
+        let due = writer.inlet.poll_timeout(now);
+        if due.is_some_and(|due| writer.wakes_at.is_none_or(|wakes_at| due < wakes_at)) {
+            writer.wakes_at = due;
+            self.timer.notify_one();
+        }
+    }
+
+    fn tell_growth(&self, writer: &mut Writer, now: Instant) {
         if let Some(growth) = writer.inlet.poll_growth(now) {
             let id = self.id(writer);
             for reader in writer.readers.iter().filter(|reader| reader.viewers > 0) {
@@ -502,11 +511,6 @@ impl Stream {
             writer.is_ready = true;
         }
         self.look_at_rate(writer);
-        let due = writer.inlet.poll_timeout(now);
-        if due.is_some_and(|due| writer.wakes_at.is_none_or(|wakes_at| due < wakes_at)) {
-            writer.wakes_at = due;
-            self.timer.notify_one();
-        }
     }
 
     fn copy_growth(&self, writer: &mut Writer, growth: &Growth) {
@@ -542,8 +546,9 @@ impl Stream {
         if self.is_over() {
             return None;
         }
-        writer.wakes_at = None;
-        self.tell(&mut writer, now);
+        self.tell_growth(&mut writer, now);
+        // Who asks is the timer, and need not be woken for what it hears now.
+        writer.wakes_at = writer.inlet.poll_timeout(now);
         Some(writer.wakes_at)
     }
 
@@ -606,4 +611,29 @@ pub(super) fn settings(config: &ReflectStream, framing: Framing) -> Settings {
         first_number: since_1970,
     });
     Settings { format: config.format.map(Into::into), backlog, intervals: config.intervals(), hls, framing }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+    use crate::plane::placement;
+    use crate::plane::workers::Workers;
+
+    #[tokio::test]
+    async fn the_timer_is_not_woken_by_itself() {
+        let plane = Plane::new(Workers::pretended(Vec::new()), placement::Settings::default());
+        let stream = Stream::start(0, ("radio", Framing::None), ReflectStream::default(), plane).expect("memory");
+        let source = stream.claim(Instant::now(), Some("audio/mpeg")).expect("nobody else does");
+        // The first is told of at once, and the second waits.
+        for bytes in [[0; 1_000], [1; 1_000]] {
+            source.write(&bytes).await.expect("taken");
+        }
+        let is_woken =
+            async || tokio::select! { biased; () = stream.timer.notified() => true, () = ready(()) => false };
+        assert!(is_woken().await, "by who wrote");
+        assert!(stream.handle_timeout().flatten().is_some(), "something waits");
+        assert!(!is_woken().await);
+    }
 }
