@@ -119,8 +119,8 @@ fn streams_come_change_and_go_while_others_are_watched() {
     let (first, rest) = bytes.split_at(bytes.len() / 2 / PACKET * PACKET);
     let mut pushers = ["stays", "goes"].map(|name| Pusher::begin(&server, name, &[]));
     pushers.iter_mut().for_each(|pusher| pusher.push(first));
-    let is_there = |name: &str| !shown(&server, name)["content_type"].is_null();
-    wait_until("they are there", || is_there("stays") && is_there("goes"));
+    let is_there = |name: &str| shown(&server, name)["received_bytes"] == first.len();
+    wait_until("all of it is there", || is_there("stays") && is_there("goes"));
     let [stays, goes] = ["stays", "goes"].map(|name| Viewer::begin(&server, name, false));
     wait_until("they watch", || shown(&server, "stays")["viewers"] == 1 && shown(&server, "goes")["viewers"] == 1);
 
