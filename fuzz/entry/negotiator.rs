@@ -268,7 +268,7 @@ fn outputs(peer: &mut Peer) -> Vec<Box<[u8]>> {
     loop {
         match peer.poll() {
             Output::Transmit { data, .. } => sent.push(data),
-            Output::Connected { .. } | Output::PathChanged(_) | Output::Ended(_) => {}
+            Output::Connected { .. } | Output::PathChanged(_) | Output::Channel(_) | Output::Ended(_) => {}
             Output::Timeout(_) => return sent,
         }
     }

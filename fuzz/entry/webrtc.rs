@@ -1,12 +1,13 @@
 //! What the fuzz targets of the session descriptions do with their text: offers, answers and trickle fragments. Shared by
 //! the fuzz targets and by `crates/webrtc/tests`, which replays the corpora.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Instant;
 
 use webrtc::{
-    AnswerOptions, Candidate, Context, Direction, Fragment, LAYERS_MAX, Negotiated, OfferOptions, Output, Peer,
-    Purpose, SECTIONS_MAX, TRACKS_MAX,
+    AnswerOptions, CONFERENCE_SECTIONS_MAX, Candidate, Conference, ConferenceOptions, Context, Described, Direction,
+    Down, Fragment, LAYERS_MAX, Media, Negotiated, OfferOptions, Output, Peer, Purpose, SECTIONS_MAX, TRACKS_MAX,
 };
 use wire::codec::Codec;
 
@@ -45,11 +46,85 @@ fn section_count(text: &str) -> usize {
 
 fn assert_sane(negotiated: &Negotiated) {
     assert!((1..=TRACKS_MAX.min(SECTIONS_MAX)).contains(&negotiated.media.len()));
-    for media in &negotiated.media {
-        assert!(media.payload_type < 128 && media.rtx_payload_type.is_none_or(|rtx| rtx < 128));
-        assert_ne!(media.rtx_payload_type, Some(media.payload_type), "{}", negotiated.sdp);
-        assert!(media.rids.len() <= LAYERS_MAX && media.track < TRACKS_MAX);
-        assert!(media.extensions.iter().all(|(id, _)| *id != 0 && *id != 15));
+    negotiated.media.iter().for_each(assert_sane_media);
+}
+
+fn assert_sane_media(media: &Media) {
+    assert!(media.payload_type < 128 && media.rtx_payload_type.is_none_or(|rtx| rtx < 128));
+    assert_ne!(media.rtx_payload_type, Some(media.payload_type), "{media:?}");
+    assert!(media.rids.len() <= LAYERS_MAX && media.track < TRACKS_MAX);
+    assert!(media.extensions.iter().all(|(id, _)| *id != 0 && *id != 15));
+}
+
+/// What stands between two descriptions of one connection.
+const NEXT: &str = "=====";
+
+/// Descriptions one after the other: as offers to a connection that answers, and as answers to one that offers, while what
+/// is wanted comes and goes.
+pub fn conference(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let options = ConferenceOptions {
+        candidates: [Candidate { addr: ([192, 0, 2, 1], 7_000).into(), tcp: false }].into(),
+        cname: "fuzz".into(),
+        wants_data: true,
+        codecs: CODECS.into(),
+    };
+    let now = Instant::now();
+    let (mut peer, mut conference) = Conference::answerer(&CONTEXT, now, options.clone()).expect("a connection");
+    let mut ssrcs = HashMap::new();
+    for (round, offer) in text.split(NEXT).take(ROUNDS_MAX).enumerate() {
+        conference.set_downs(downs(round)).expect("a few");
+        let before = conference.sections();
+        match conference.answer(&mut peer, now, offer.trim_start()) {
+            Ok(described) => {
+                assert_eq!(section_count(&described.sdp), section_count(offer), "{}", described.sdp);
+                assert_described(&described, &mut ssrcs);
+            }
+            Err(_) => assert_eq!(conference.sections(), before, "what is refused changes nothing"),
+        }
+        come_to_rest(&mut peer);
+    }
+
+    let (mut peer, mut conference) = Conference::offerer(&CONTEXT, now, options).expect("a connection");
+    let mut ssrcs = HashMap::new();
+    for (round, answer) in text.split(NEXT).take(ROUNDS_MAX).enumerate() {
+        conference.set_downs(downs(round)).expect("a few");
+        let _ = conference.offer(&mut peer).expect("random numbers");
+        let before = conference.sections();
+        match conference.accept_answer(&mut peer, now, answer.trim_start()) {
+            Ok(described) => assert_described(&described, &mut ssrcs),
+            Err(_) => assert_eq!(conference.sections(), before, "what is refused changes nothing"),
+        }
+        come_to_rest(&mut peer);
+    }
+}
+
+/// The most descriptions of one connection that are tried.
+const ROUNDS_MAX: usize = 8;
+
+/// What is wanted in a round: some of it stays, some does not.
+fn downs(round: usize) -> Vec<Down> {
+    let down = |id: usize| {
+        let codec = CODECS[id % CODECS.len()];
+        let (media_stream, track) = (format!("PA_{id}|TR_{id}"), format!("TR_{id}"));
+        Down { id: id as u64, codec, fmtp: String::new(), red: id.is_multiple_of(2), media_stream, track }
+    };
+    (0..6).filter(|id| !(round + id).is_multiple_of(3)).chain([6 + round]).map(down).collect()
+}
+
+/// No SSRC is ever another track's.
+fn assert_described(described: &Described, ssrcs: &mut HashMap<u32, u64>) {
+    let mut mids: Vec<&str> = described.sections.iter().map(|section| section.mid.as_str()).collect();
+    mids.sort_unstable();
+    mids.dedup();
+    assert!(mids.len() == described.sections.len() && mids.len() <= CONFERENCE_SECTIONS_MAX);
+    for section in &described.sections {
+        section.up.iter().for_each(|up| assert_sane_media(&up.media));
+        let Some((id, media)) = &section.down else { continue };
+        assert_sane_media(media);
+        for ssrc in media.tx.iter().flat_map(|(ssrc, rtx)| [Some(*ssrc), *rtx]).flatten() {
+            assert_eq!(*ssrcs.entry(ssrc).or_insert(*id), *id, "{ssrc} is another's");
+        }
     }
 }
 

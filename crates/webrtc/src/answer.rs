@@ -68,7 +68,7 @@ pub(crate) struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// Reads an offer and chooses. `new_ssrc` gives random SSRCs for what we send.
     pub fn new(text: &'a str, purpose: Purpose<'_>, new_ssrc: impl FnMut() -> u32) -> Result<Self, Error> {
-        let offer = sdp::parse(text)?;
+        let offer = sdp::parse(text, sdp::Limits::BROADCAST)?;
         if offer.ice_lite {
             return Err(Error::Invalid { what: "a=ice-lite", why: "this server is ICE-lite itself (RFC 8445 §2.5)" });
         }
@@ -98,7 +98,7 @@ impl<'a> Plan<'a> {
 
     /// Writes the answer.
     pub fn write(&self, session_number: u64, transport: &Transport<'_>, options: &AnswerOptions<'_>) -> String {
-        let mut writer = Writer::new(session_number);
+        let mut writer = Writer::new(session_number, 1);
         writer.line("a=ice-lite");
         writer.bundle(self.media().map(|media| media.mid.as_str()));
         if self.offer.sections.iter().any(|section| section.allow_mixed) {
@@ -176,7 +176,7 @@ fn choose_to_send(
 }
 
 /// Whether a section may become part of the one transport that we have.
-fn is_usable(offer: &Description<'_>, section: &Section<'_>) -> bool {
+pub(crate) fn is_usable(offer: &Description<'_>, section: &Section<'_>) -> bool {
     let is_bundled = offer.bundle.as_ref().is_none_or(|mids| !section.mid.is_empty() && mids.contains(&section.mid));
     let is_secure = section.protocol.ends_with("RTP/SAVPF") || section.protocol.ends_with("RTP/SAVP");
     let has_mux = section.rtcp_mux || tagged(offer).is_some_and(|tagged| tagged.rtcp_mux);
@@ -184,7 +184,7 @@ fn is_usable(offer: &Description<'_>, section: &Section<'_>) -> bool {
 }
 
 /// The first section of the bundle, whose transport is everybody's: others may leave those lines out (RFC 8829 §5.2.1).
-fn tagged<'s, 'a>(offer: &'s Description<'a>) -> Option<&'s Section<'a>> {
+pub(crate) fn tagged<'s, 'a>(offer: &'s Description<'a>) -> Option<&'s Section<'a>> {
     let mid = offer.bundle.as_ref()?.first()?;
     offer.sections.iter().find(|section| section.mid == *mid)
 }
@@ -221,7 +221,7 @@ pub(crate) fn remote_transport(section: &Section<'_>, tagged: Option<&Section<'_
 }
 
 /// A refused section keeps its place, with port 0 (RFC 8829 §5.3.1).
-fn write_refused(writer: &mut Writer, section: &Section<'_>) {
+pub(crate) fn write_refused(writer: &mut Writer, section: &Section<'_>) {
     let format = section.format_names.first().copied().unwrap_or("0");
     writer.line(format_args!("m={} 0 {} {format}", section.media, section.protocol));
     writer.line("c=IN IP4 0.0.0.0");

@@ -4,6 +4,7 @@
 //! the session's `KeySlot` and str0m hears `Connected` once more, which to it is nothing new.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use str0m::crypto::dtls::{
 use str0m::crypto::{CryptoError, CryptoProvider};
 
 use crate::Error;
+use crate::gate::Gate;
 
 /// The largest DTLS datagram: what fits every path (IPv6 minimum MTU, 1,280, less IPv6 and UDP headers, rounded down).
 const DTLS_MTU: usize = 1_200;
@@ -46,27 +48,40 @@ impl Context {
         Ok(Context { crypto: Arc::new(crypto), certificate: Arc::new(certificate) })
     }
 
-    /// Runs `build`, which makes one str0m session, and returns it with the place where its keys will appear.
-    pub(crate) fn with_key_slot<T>(&self, build: impl FnOnce() -> T) -> (T, KeySlot) {
-        let slot = KeySlot::default();
-        NEXT_SLOT.with(|next| *next.borrow_mut() = Some(slot.clone()));
+    /// Runs `build`, which makes one str0m session, and returns it with what that and its DTLS share with us.
+    pub(crate) fn with_seam<T>(&self, build: impl FnOnce() -> T) -> (T, Arc<Seam>) {
+        let seam = Arc::<Seam>::default();
+        NEXT_SEAM.with(|next| *next.borrow_mut() = Some(seam.clone()));
         let built = build();
-        NEXT_SLOT.with(|next| *next.borrow_mut() = None);
-        (built, slot)
+        NEXT_SEAM.with(|next| *next.borrow_mut() = None);
+        (built, seam)
     }
 }
 
-/// Where a session's keys appear when DTLS is done.
-pub(crate) type KeySlot = Arc<OnceLock<Result<SessionKeys, CertificateRefused>>>;
+/// What passes between a session and its DTLS beside str0m.
+#[derive(Debug, Default)]
+pub(crate) struct Seam {
+    /// Where the session's keys appear when DTLS is done.
+    pub keys: OnceLock<Result<SessionKeys, CertificateRefused>>,
+    /// Data channels were negotiated.
+    lets_data_in: AtomicBool,
+}
+
+impl Seam {
+    /// From now on str0m gets the peer's SCTP.
+    pub fn let_data_in(&self) {
+        self.lets_data_in.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The peer has no certificate that dimpl could verify: it knows ECDSA and, as we have it, RSA, and asks for nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateRefused;
 
 thread_local! {
-    /// The slot for the DTLS instance that str0m is about to ask for. str0m names no session when it asks, but asks
+    /// The seam of the DTLS instance that str0m is about to ask for. str0m names no session when it asks, but asks
     /// on the thread that builds the session, before `build` returns.
-    static NEXT_SLOT: RefCell<Option<KeySlot>> = const { RefCell::new(None) };
+    static NEXT_SEAM: RefCell<Option<Arc<Seam>>> = const { RefCell::new(None) };
     /// What time it is for str0m, which tells it to dimpl only when a timer is due. By an older one dimpl would repeat flights
     /// as soon as they are sent.
     static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -117,19 +132,20 @@ impl DtlsProvider for Provider {
         _version: DtlsVersion,
         _mtu: Option<usize>,
     ) -> Result<Box<dyn DtlsInstance>, CryptoError> {
-        let keys = NEXT_SLOT
+        let seam = NEXT_SEAM
             .with(|next| next.borrow_mut().take())
-            .ok_or_else(|| CryptoError::Other("a session is built through Context::with_key_slot".into()))?;
+            .ok_or_else(|| CryptoError::Other("a session is built through Context::with_seam".into()))?;
         // Always DTLS 1.2: as a 1.3 server, dimpl takes the client's first profile, which is AES-CM for Chromium.
         let dtls = dimpl::Dtls::new_12(self.config.clone(), certificate.clone(), now);
-        Ok(Box::new(Instance { dtls, keys, told: now }))
+        Ok(Box::new(Instance { dtls, seam, gate: Gate::default(), told: now }))
     }
 }
 
 #[derive(Debug)]
 struct Instance {
     dtls: dimpl::Dtls,
-    keys: KeySlot,
+    seam: Arc<Seam>,
+    gate: Gate,
     /// The time that dimpl was told last.
     told: Instant,
 }
@@ -154,13 +170,17 @@ impl DtlsInstance for Instance {
                     && let Ok(keys) = SessionKeys::new(profile, &material, is_client)
                 {
                     // A second handshake on the association (renegotiation) does not exist in dimpl, so `set` succeeds.
-                    let _ = self.keys.set(Ok(keys));
+                    let _ = self.seam.keys.set(Ok(keys));
                 }
                 DtlsOutput::Connected
             }
-            // Nobody negotiates data channels here, but str0m would begin an SCTP association with whoever asks. dimpl gives
+            // str0m would begin an SCTP association with whoever asks, so it hears of none that was not negotiated. dimpl gives
             // nothing of this before it has said that it is connected, and to say so again changes nothing.
-            DtlsOutput::ApplicationData(_) => DtlsOutput::Connected,
+            DtlsOutput::ApplicationData(packet)
+                if !self.seam.lets_data_in.load(Ordering::Relaxed) || !self.gate.admits(packet) =>
+            {
+                DtlsOutput::Connected
+            }
             other => other,
         }
     }
@@ -174,7 +194,7 @@ impl DtlsInstance for Instance {
         self.dtls.handle_packet(packet).inspect_err(|error| {
             if is_of_certificate(error) {
                 // Where keys are, nothing of this comes any more.
-                let _ = self.keys.set(Err(CertificateRefused));
+                let _ = self.seam.keys.set(Err(CertificateRefused));
             }
         })
     }

@@ -1,4 +1,5 @@
-//! Peer connections without media: SDP, ICE and DTLS for WHIP and WHEP, and the SRTP keys that come out of them.
+//! Peer connections without media: SDP, ICE and DTLS for WHIP, WHEP and conferences, the SRTP keys that come out of them, and
+//! data channels where both sides want some.
 //!
 //! In: an offer, and the STUN and DTLS datagrams of one session.
 //! Out: an answer, datagrams, deadlines, and once: `Output::Connected` with the exporter's keys.
@@ -13,10 +14,13 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod channels;
 mod checks;
+mod conference;
 mod context;
 mod error;
 mod fragment;
+mod gate;
 mod guard;
 mod media;
 mod nomination;
@@ -29,6 +33,8 @@ mod select;
 mod write;
 
 pub use answer::{AnswerOptions, LAYERS_MAX, Purpose, TRACKS_MAX, read_offer};
+pub use channels::{BUFFERED_BYTES_MAX, ChannelEvent, DataRefused, Delivery, LOSSY_BYTES_MAX, MESSAGE_BYTES_MAX};
+pub use conference::{Conference, ConferenceOptions, Described, Down, Section, Up, UpWish};
 pub use context::Context;
 pub use error::Error;
 pub use fragment::Fragment;
@@ -39,5 +45,5 @@ pub use offer::OfferOptions;
 #[doc(hidden)]
 pub use peer::Fault;
 pub use peer::{EndReason, Output, Peer, Received, Refused, Remote};
-pub use sdp::SECTIONS_MAX;
+pub use sdp::{CONFERENCE_SECTIONS_MAX, SECTIONS_MAX};
 pub use write::Candidate;

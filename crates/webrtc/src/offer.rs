@@ -77,7 +77,7 @@ pub(crate) fn make(
         sections.push(Offered { mid: sections.len().to_string(), kind, tx, rids });
     }
 
-    let mut writer = Writer::new(session_number);
+    let mut writer = Writer::new(session_number, 1);
     writer.bundle(sections.iter().map(|section| section.mid.as_str()));
     writer.line("a=extmap-allow-mixed");
     writer.line("a=ice-options:trickle");
@@ -130,7 +130,7 @@ fn write_section(writer: &mut Writer, section: &Offered, options: &OfferOptions<
 }
 
 /// Payload type and that of retransmissions, as Chromium numbers them.
-fn payload_types(codec: Codec) -> (u8, Option<u8>) {
+pub(crate) fn payload_types(codec: Codec) -> (u8, Option<u8>) {
     match codec {
         Codec::Opus => (111, None),
         Codec::Pcmu => (0, None),
@@ -143,7 +143,7 @@ fn payload_types(codec: Codec) -> (u8, Option<u8>) {
     }
 }
 
-fn format_parameters(codec: Codec) -> &'static str {
+pub(crate) fn format_parameters(codec: Codec) -> &'static str {
     match codec {
         Codec::Opus => "minptime=10;useinbandfec=1",
         Codec::Pcmu | Codec::Pcma | Codec::Vp8 => "",
@@ -156,7 +156,7 @@ fn format_parameters(codec: Codec) -> &'static str {
 
 /// Reads the answer to a pending offer.
 pub(crate) fn read_answer(pending: &Pending, text: &str) -> Result<Accepted, Error> {
-    let answer = sdp::parse(text)?;
+    let answer = sdp::parse(text, sdp::Limits::BROADCAST)?;
     if answer.sections.len() != pending.sections.len() {
         return Err(Error::AnswerMismatch("another number of media sections"));
     }

@@ -8,28 +8,35 @@
 //! Addresses of ours do not matter to it: a session of a server answers from where it was asked, and the caller knows
 //! by which socket a remote address came in. To str0m, which wants to know, we are always at the same made-up address.
 
+mod limits;
+mod made_up;
 mod spec;
+mod state;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use str0m::ice::StunMessage;
-use str0m::net::{DatagramRecv, Protocol, Receive, TcpType};
+use str0m::net::Protocol;
 use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
-use wire::{Budget, Rate};
+use wire::Budget;
 
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub use spec::Fault;
 pub use spec::{EndReason, Output, Received, Refused, Remote};
 
+use self::limits::{AT_REST, HELD_MAX, MESSAGES_MAX, MOVES, OUTPUTS_MAX, RESTARTS};
+use self::made_up::{input, made_up_address, made_up_candidates};
+use self::state::{Kind, State};
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, Purpose, RemoteTransport};
+use crate::channels::{BUFFERED_BYTES_MAX, Channels, DataRefused, Delivery, MESSAGE_BYTES_MAX};
 use crate::checks::Checks;
-use crate::context::{self, CertificateRefused, Context, KeySlot};
+use crate::context::{self, CertificateRefused, Context, Seam};
 use crate::fragment::Fragment;
 use crate::guard::{Panicked, guarded};
 use crate::media::Negotiated;
@@ -39,31 +46,17 @@ use crate::random;
 use crate::reach::{Answered, Reach, Standing};
 use crate::write::{Candidate, Transport};
 
-/// DTLS datagrams that wait for the proof of their address: a ClientHello in pieces. Further ones are refused; the client
-/// repeats them.
-const HELD_MAX: usize = 4;
-
-/// ICE restarts of one session.
-const RESTARTS: Rate = Rate { burst: 8, interval: Duration::from_secs(15) };
-
-/// How often media moves to another address; what is nominated meanwhile counts when it may.
-const MOVES: Rate = Rate { burst: 4, interval: Duration::from_secs(1) };
-
-/// What one datagram or one passing of time may have a session send at most. A handshake flight is some ten datagrams; a
-/// session that never comes to rest is ended.
-const OUTPUTS_MAX: u32 = 1_000;
-
-/// When a session that has ended so may be asked again.
-const AT_REST: Duration = Duration::from_secs(3_600);
-
 /// One peer connection: SDP, ICE and DTLS, but no media.
 pub struct Peer {
     rtc: Rtc,
-    keys: KeySlot,
+    seam: Arc<Seam>,
+    has_data: bool,
     state: State,
     is_server: bool,
     /// The peer is sent media, and not reports alone.
     is_viewer: bool,
+    is_dtls_client: bool,
+    owes_hello: bool,
     checks: Checks,
     pending: Option<Pending>,
     /// What a restart's fragment lists.
@@ -80,22 +73,16 @@ pub struct Peer {
     /// Where the last DTLS datagram came from; where we are the one who nominates, where the last one went to.
     dtls_remote: Option<Remote>,
     queue: VecDeque<Output>,
-    /// When something was last put in, and what str0m has said since.
+    /// Data channels, where both sides want some.
+    channels: Option<Channels>,
+    /// When something was last put in, and what was said since: by str0m, and of that how many messages.
     now: Instant,
     outputs: u32,
+    messages: u32,
     /// str0m has panicked.
     is_broken: bool,
     #[cfg(debug_assertions)]
     has_fault: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Handshaking,
-    /// DTLS says that it is done; keys are there, or will never be.
-    DtlsDone,
-    Connected,
-    Ended,
 }
 
 impl Peer {
@@ -108,11 +95,10 @@ impl Peer {
     ) -> Result<(Peer, Negotiated), Error> {
         let mut ssrcs = random::ssrcs()?;
         let plan = Plan::new(offer, options.purpose, || ssrcs.next().unwrap_or_default())?;
-        let mut peer = Peer::new(context, now, true, true)?;
+        let mut peer = Peer::new(context, now, Kind { is_server: true, tcp: true, has_data: false })?;
         peer.candidates = options.candidates.to_vec();
         peer.is_viewer = matches!(options.purpose, Purpose::Send { .. });
-        peer.start(&plan.remote, false)?;
-        peer.stand_in_for_ice();
+        peer.begin(now, &plan.remote, false)?;
         let sdp = peer.with_transport("passive", |number, transport| plan.write(number, transport, options))?;
         let media = plan.media().cloned().collect();
         Ok((peer, Negotiated { sdp, media }))
@@ -120,7 +106,7 @@ impl Peer {
 
     /// Makes an offer, as a client: full ICE, controlling. Nothing is sent before `accept_answer`.
     pub fn offer(context: &Context, now: Instant, options: &OfferOptions<'_>) -> Result<(Peer, String), Error> {
-        let mut peer = Peer::new(context, now, false, options.tcp)?;
+        let mut peer = Peer::new(context, now, Kind { is_server: false, tcp: options.tcp, has_data: false })?;
         let mut ssrcs = random::ssrcs()?;
         let (text, pending) = peer.with_transport("actpass", |number, transport| {
             offer::make(options, transport, number, || ssrcs.next().unwrap_or_default())
@@ -133,14 +119,21 @@ impl Peer {
     pub fn accept_answer(&mut self, answer: &str) -> Result<Negotiated, Error> {
         let pending = self.pending.take().ok_or(Error::AnswerMismatch("no offer is pending"))?;
         let accepted = offer::read_answer(&pending, answer)?;
-        self.start(&accepted.remote, accepted.is_dtls_client)?;
+        self.start(&accepted.remote, Some(accepted.is_dtls_client))?;
         for candidate in &accepted.candidates {
             self.add_remote_candidate(candidate);
         }
         Ok(Negotiated { sdp: answer.into(), media: accepted.media })
     }
 
-    fn new(context: &Context, now: Instant, is_server: bool, tcp: bool) -> Result<Peer, Error> {
+    /// A server whose media sections change over its life (`Conference`). Its peer answers checks as long as it is there.
+    pub(crate) fn for_conference(context: &Context, now: Instant, has_data: bool) -> Result<Peer, Error> {
+        let peer = Peer::new(context, now, Kind { is_server: true, tcp: true, has_data })?;
+        Ok(Peer { is_viewer: true, ..peer })
+    }
+
+    fn new(context: &Context, now: Instant, kind: Kind) -> Result<Peer, Error> {
+        let Kind { is_server, tcp, has_data } = kind;
         let local = random::credentials()?;
         let config = RtcConfig::new()
             .set_crypto_provider(context.crypto.clone())
@@ -148,19 +141,24 @@ impl Peer {
             .set_local_ice_credentials(local.clone())
             .set_ice_lite(is_server)
             .set_rtp_mode(true)
+            .set_sctp_max_message_size(MESSAGE_BYTES_MAX as u32)
+            .set_sctp_max_buffered_amount(BUFFERED_BYTES_MAX)
             .clear_codecs()
             .clear_extension_map();
-        let (mut rtc, keys) = context.with_key_slot(|| config.build(now));
+        let (mut rtc, seam) = context.with_seam(|| config.build(now));
         rtc.direct_api().set_ice_controlling(!is_server);
         for candidate in made_up_candidates(is_server, tcp)? {
             rtc.add_local_candidate(candidate);
         }
         Ok(Peer {
             rtc,
-            keys,
+            seam,
+            has_data,
             state: State::Handshaking,
             is_server,
             is_viewer: false,
+            is_dtls_client: false,
+            owes_hello: false,
             checks: Checks::new(local, context.crypto.sha1_hmac_provider),
             pending: None,
             candidates: Vec::new(),
@@ -172,6 +170,8 @@ impl Peer {
             held: Vec::new(),
             dtls_remote: None,
             queue: VecDeque::new(),
+            channels: None,
+            messages: 0,
             now,
             outputs: 0,
             is_broken: false,
@@ -180,24 +180,49 @@ impl Peer {
         })
     }
 
-    fn start(&mut self, remote: &RemoteTransport, is_dtls_client: bool) -> Result<(), Error> {
-        let started = self.call(|rtc| {
+    /// As a server, takes the peer's datagrams from now on. Where it is the DTLS server, it hears hello when it has nominated.
+    pub(crate) fn begin(&mut self, now: Instant, remote: &RemoteTransport, is_dtls_client: bool) -> Result<(), Error> {
+        self.now = now;
+        (self.is_dtls_client, self.owes_hello) = (is_dtls_client, is_dtls_client);
+        self.start(remote, (!is_dtls_client).then_some(false))?;
+        self.stand_in_for_ice();
+        Ok(())
+    }
+
+    /// `is_dtls_client` is `None` where DTLS is to wait.
+    fn start(&mut self, remote: &RemoteTransport, is_dtls_client: Option<bool>) -> Result<(), Error> {
+        self.call(|rtc| {
             let mut api = rtc.direct_api();
             api.set_remote_ice_credentials(remote.credentials.clone());
             api.set_remote_fingerprint(remote.fingerprint.clone());
-            api.start_dtls(is_dtls_client).map_err(|error| Error::SetUp(error.to_string()))
         });
-        started.unwrap_or_else(|| Err(Error::SetUp("str0m panicked".into())))?;
+        if let Some(is_client) = is_dtls_client {
+            self.start_dtls(is_client)?;
+        }
         self.checks.remote = Some(remote.credentials.clone());
         Ok(())
     }
 
+    fn start_dtls(&mut self, is_client: bool) -> Result<(), Error> {
+        let started = self.call(|rtc| rtc.direct_api().start_dtls(is_client));
+        let started = started.ok_or_else(|| Error::SetUp("str0m panicked".into()))?;
+        started.map_err(|error| Error::SetUp(error.to_string()))
+    }
+
     fn with_transport<T>(&mut self, setup: &str, write: impl FnOnce(u64, &Transport<'_>) -> T) -> Result<T, Error> {
-        // A random number below 2^62 (RFC 8829 §5.2.1).
-        let number = u64::from_be_bytes(random::random()?) >> 2;
-        let fingerprint = self.rtc.direct_api().local_dtls_fingerprint().to_string();
+        let (number, fingerprint) = (random::session_number()?, self.fingerprint());
         let IceCreds { ufrag, pass: pwd } = &self.checks.local;
         Ok(write(number, &Transport { ufrag, pwd, fingerprint: &fingerprint, setup }))
+    }
+
+    /// Of our certificate, as descriptions have it.
+    pub(crate) fn fingerprint(&mut self) -> String {
+        self.rtc.direct_api().local_dtls_fingerprint().to_string()
+    }
+
+    /// What our descriptions say until the next restart.
+    pub(crate) fn local_credentials(&self) -> &IceCreds {
+        &self.checks.local
     }
 
     /// Has the transaction ids of our own requests begin with `tag`, so that the caller knows for whom a response is. What
@@ -223,7 +248,7 @@ impl Peer {
 
     /// Takes a STUN or DTLS datagram. What is refused changes nothing.
     pub fn handle_datagram(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
-        (self.now, self.outputs) = (now, 0);
+        self.wake(now);
         if self.state == State::Ended {
             return Err(Refused::Ended);
         }
@@ -232,6 +257,10 @@ impl Peer {
             Some(20..=63) => self.handle_dtls(now, remote, data),
             _ => Err(Refused::NotHandshake),
         }
+    }
+
+    fn wake(&mut self, now: Instant) {
+        (self.now, self.outputs, self.messages) = (now, 0, 0);
     }
 
     fn handle_stun(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
@@ -314,6 +343,11 @@ impl Peer {
 
     fn nominate(&mut self, now: Instant, remote: Remote, priority: u32) {
         self.nomination.nominate(now, remote, priority);
+        if std::mem::take(&mut self.owes_hello)
+            && let Err(error) = self.start_dtls(true)
+        {
+            self.end(EndReason::Failed(error.to_string()));
+        }
         self.say_where();
     }
 
@@ -419,7 +453,7 @@ impl Peer {
         };
         // dimpl drops what does not decrypt or makes no sense; after an error the handshake is over. Once keys are there, only
         // a goodbye may come, so nobody who forges what else there is ends anything.
-        if self.keys.get() == Some(&Err(CertificateRefused)) {
+        if self.seam.keys.get() == Some(&Err(CertificateRefused)) {
             self.end(EndReason::CertificateRefused);
         } else if self.state == State::Handshaking {
             self.end(EndReason::Failed(error.to_string()));
@@ -429,7 +463,7 @@ impl Peer {
 
     /// Does what is due: checks, DTLS flights that were not answered, the end of a handshake that takes too long.
     pub fn handle_timeout(&mut self, now: Instant) {
-        (self.now, self.outputs) = (now, 0);
+        self.wake(now);
         if self.state != State::Ended
             && let Some(Err(error)) = self.call(|rtc| rtc.handle_input(str0m::Input::Timeout(now)))
         {
@@ -444,10 +478,7 @@ impl Peer {
         let fragment = Fragment::parse(text)?;
         let answer = match fragment.credentials()? {
             Some(remote) if self.checks.remote.as_ref() != Some(&remote) => {
-                if !self.restarts.take(self.now, RESTARTS) {
-                    return Err(Error::TooManyRestarts { seconds: RESTARTS.interval.as_secs() });
-                }
-                self.switch_credentials(random::credentials()?, remote)?;
+                self.restart(self.now, random::credentials()?, remote)?;
                 let IceCreds { ufrag, pass } = &self.checks.local;
                 Some(Fragment::write(ufrag, pass, fragment.mid, &self.candidates))
             }
@@ -459,6 +490,19 @@ impl Peer {
             }
         }
         Ok(answer)
+    }
+
+    /// Goes on under other credentials on both sides, unless it did so too often.
+    pub(crate) fn restart(&mut self, now: Instant, local: IceCreds, remote: IceCreds) -> Result<(), Error> {
+        if !self.restarts.take(now, RESTARTS) {
+            return Err(Error::TooManyRestarts { seconds: RESTARTS.interval.as_secs() });
+        }
+        self.switch_credentials(local, remote)
+    }
+
+    /// The peer's credentials, once it has said them.
+    pub(crate) fn remote_credentials(&self) -> Option<&IceCreds> {
+        self.checks.remote.as_ref()
     }
 
     /// Takes fresh credentials, as a client, and returns the fragment that asks the server for an ICE restart. The
@@ -509,6 +553,43 @@ impl Peer {
         });
     }
 
+    /// The peer has data channels and takes messages so long; the channels are ours to open, or its.
+    pub(crate) fn start_channels(&mut self, peer_takes: usize, are_ours: bool) {
+        if self.channels.is_none() && self.has_data {
+            let is_client = self.is_dtls_client;
+            self.channels = self.call(|rtc| Channels::start(rtc, peer_takes, are_ours, is_client));
+            self.seam.let_data_in();
+        }
+    }
+
+    /// Sends a message on one of the room's data channels; `poll` gives what goes out.
+    ///
+    /// # Errors
+    /// What cannot be sent is not kept.
+    pub fn send_data(&mut self, now: Instant, delivery: Delivery, data: &[u8]) -> Result<(), DataRefused> {
+        self.handle_timeout(now);
+        let Some(channels) = self.channels.take() else { return Err(DataRefused::NotOpen) };
+        let sent = match self.state {
+            State::Connected => self.call(|rtc| channels.send(rtc, delivery, data)),
+            State::Handshaking | State::DtlsDone | State::Ended => None,
+        };
+        self.channels = Some(channels);
+        sent.unwrap_or(Err(DataRefused::NotOpen))
+    }
+
+    fn handle_channel(&mut self, event: Event) {
+        let Some(mut channels) = self.channels.take() else { return };
+        let output = self.call(|rtc| match event {
+            Event::ChannelOpen(id, label) => channels.handle_open(rtc, id, &label),
+            Event::ChannelClose(id) => channels.handle_close(id),
+            Event::ChannelData(message) => channels.handle_data(message.id, message.data, !message.binary),
+            _ => None,
+        });
+        self.channels = Some(channels);
+        self.messages += 1;
+        self.queue.extend(output.flatten().map(Output::Channel));
+    }
+
     /// Says goodbye: `poll` gives the DTLS close_notify to send, then `Ended`.
     pub fn close(&mut self) {
         self.outputs = 0;
@@ -522,6 +603,9 @@ impl Peer {
         loop {
             if let Some(output) = self.queue.pop_front() {
                 return output;
+            }
+            if self.messages >= MESSAGES_MAX && !self.is_broken {
+                return Output::Timeout(self.now);
             }
             if self.outputs >= OUTPUTS_MAX || self.is_broken {
                 if self.state == State::Ended {
@@ -552,9 +636,12 @@ impl Peer {
                     return Output::Transmit { remote, data: transmit.contents.to_vec().into() };
                 }
                 Ok(str0m::Output::Event(Event::Connected)) if self.state == State::Handshaking => {
-                    self.enter(State::DtlsDone);
+                    self.state.enter(State::DtlsDone);
                 }
                 Ok(str0m::Output::Event(Event::Closed)) => self.end(EndReason::Closed),
+                Ok(str0m::Output::Event(
+                    event @ (Event::ChannelOpen(..) | Event::ChannelClose(_) | Event::ChannelData(_)),
+                )) => self.handle_channel(event),
                 Ok(str0m::Output::Event(_)) => {}
                 Ok(str0m::Output::Timeout(_)) if self.state == State::DtlsDone => self.connect(),
                 Ok(str0m::Output::Timeout(at)) => return self.ask().unwrap_or_else(|| self.rest(at)),
@@ -588,9 +675,9 @@ impl Peer {
     }
 
     fn connect(&mut self) {
-        match (self.keys.get().cloned(), self.media_remote()) {
+        match (self.seam.keys.get().cloned(), self.media_remote()) {
             (Some(Ok(keys)), Some(remote)) => {
-                self.enter(State::Connected);
+                self.state.enter(State::Connected);
                 self.media_at = Some(remote);
                 self.queue.push_back(Output::Connected { keys, remote });
             }
@@ -598,23 +685,9 @@ impl Peer {
         }
     }
 
-    /// Every change of the state is one of these.
-    fn enter(&mut self, state: State) {
-        debug_assert!(
-            match (self.state, state) {
-                (State::Handshaking, State::DtlsDone) | (State::DtlsDone, State::Connected) => true,
-                (from, State::Ended) => from != State::Ended,
-                _ => false,
-            },
-            "{:?} to {state:?}",
-            self.state
-        );
-        self.state = state;
-    }
-
     fn end(&mut self, reason: EndReason) {
         if self.state != State::Ended {
-            self.enter(State::Ended);
+            self.state.enter(State::Ended);
             self.queue.push_back(Output::Ended(reason));
         }
     }
@@ -624,32 +697,4 @@ impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Peer").field("ufrag", &self.ufrag()).field("state", &self.state).finish_non_exhaustive()
     }
-}
-
-fn input(now: Instant, remote: Remote, data: &[u8]) -> Option<str0m::Input<'_>> {
-    let contents = DatagramRecv::try_from(data).ok()?;
-    let proto = if remote.tcp { Protocol::Tcp } else { Protocol::Udp };
-    let destination = made_up_address(remote.addr.is_ipv6());
-    Some(str0m::Input::Receive(now, Receive { proto, source: remote.addr, destination, contents }))
-}
-
-/// Addresses for documentation (RFC 5737, RFC 3849), which nobody has.
-fn made_up_address(is_ipv6: bool) -> SocketAddr {
-    match is_ipv6 {
-        true => (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into(),
-        false => (Ipv4Addr::new(192, 0, 2, 1), 9).into(),
-    }
-}
-
-fn made_up_candidates(is_server: bool, tcp: bool) -> Result<Vec<IceCandidate>, Error> {
-    let tcp_type = if is_server { TcpType::Passive } else { TcpType::Active };
-    let mut candidates = Vec::with_capacity(4);
-    for is_ipv6 in [false, true] {
-        let addr = made_up_address(is_ipv6);
-        candidates.push(IceCandidate::builder().udp().host(addr).build());
-        if tcp {
-            candidates.push(IceCandidate::builder().tcp().host(addr).tcptype(tcp_type).build());
-        }
-    }
-    candidates.into_iter().collect::<Result<_, _>>().map_err(|error| Error::SetUp(error.to_string()))
 }

@@ -19,6 +19,11 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
+/// What a description is numbered with: below 2^62 (RFC 8829 §5.2.1).
+pub(crate) fn session_number() -> Result<u64, Error> {
+    Ok(u64::from_be_bytes(random()?) >> 2)
+}
+
 /// A user fragment of 72 bits and a password of 144 (RFC 8445 §5.3 wants 24 and 128).
 pub(crate) fn credentials() -> Result<IceCreds, Error> {
     Ok(IceCreds { ufrag: ice_chars(&random::<UFRAG_LEN>()?), pass: ice_chars(&random::<24>()?) })

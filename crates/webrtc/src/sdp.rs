@@ -22,6 +22,24 @@ pub(crate) const OFFER_BYTES_MAX: usize = 64 * 1024;
 /// The most media sections in one description.
 pub const SECTIONS_MAX: usize = 32;
 
+/// The most media sections in one description of a conference: a meeting of a hundred, with sound and picture.
+pub const CONFERENCE_SECTIONS_MAX: usize = 256;
+
+/// How much is read of a description.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub bytes_max: usize,
+    pub sections_max: usize,
+}
+
+impl Limits {
+    /// Of WHIP and WHEP.
+    pub const BROADCAST: Limits = Limits { bytes_max: OFFER_BYTES_MAX, sections_max: SECTIONS_MAX };
+
+    /// Of conferences, where Chromium's sections have some 4 KB each.
+    pub const CONFERENCE: Limits = Limits { bytes_max: 1024 * 1024, sections_max: CONFERENCE_SECTIONS_MAX };
+}
+
 /// The most formats on one m-line. Chromium lists about 50.
 const FORMATS_MAX: usize = 128;
 
@@ -91,6 +109,10 @@ pub(crate) struct Section<'a> {
     pub fid_groups: Vec<(u32, u32)>,
     /// What follows "a=", for instance "candidate:1 1 udp …".
     pub candidates: Vec<&'a str>,
+    /// Media stream and track of what is sent (RFC 8830); "-" is no media stream.
+    pub msid: Option<(&'a str, &'a str)>,
+    /// The longest message that is taken on data channels (RFC 8841 §6); 0 is any.
+    pub max_message_size: Option<u32>,
 }
 
 /// One payload type.
@@ -125,6 +147,13 @@ impl<'a> Section<'a> {
         self.formats.iter().find(|format| format.payload_type == payload_type)
     }
 
+    /// Whether it has data channels (RFC 8841 §4).
+    pub fn is_data(&self) -> bool {
+        self.media == "application"
+            && self.protocol.ends_with("DTLS/SCTP")
+            && self.format_names[0] == "webrtc-datachannel"
+    }
+
     /// The retransmission payload type for another one (RFC 4588 §8.6).
     pub fn rtx_for(&self, payload_type: u8) -> Option<u8> {
         let is_rtx = |format: &&Format<'_>| {
@@ -149,9 +178,9 @@ impl<'a> Section<'a> {
 }
 
 /// Reads a whole description.
-pub(crate) fn parse(text: &str) -> Result<Description<'_>, Error> {
-    if text.len() > OFFER_BYTES_MAX {
-        return Err(Error::TooLong { got: text.len(), max: OFFER_BYTES_MAX });
+pub(crate) fn parse(text: &str, limits: Limits) -> Result<Description<'_>, Error> {
+    if text.len() > limits.bytes_max {
+        return Err(Error::TooLong { got: text.len(), max: limits.bytes_max });
     }
     let mut description = Description::default();
     // What stands before the first m-line holds for all sections.
@@ -167,8 +196,8 @@ pub(crate) fn parse(text: &str) -> Result<Description<'_>, Error> {
         match letter {
             "v" => seen_version = true,
             _ if !seen_version => return Err(at("the first line is not \"v=0\"")),
-            "m" if description.sections.len() == SECTIONS_MAX => {
-                return Err(Error::TooMany { what: "media sections", max: SECTIONS_MAX });
+            "m" if description.sections.len() == limits.sections_max => {
+                return Err(Error::TooMany { what: "media sections", max: limits.sections_max });
             }
             "m" => {
                 let section = media_line(value, &session).map_err(at)?;
@@ -183,7 +212,8 @@ pub(crate) fn parse(text: &str) -> Result<Description<'_>, Error> {
                         if let Some(mids) = rest.strip_prefix("BUNDLE")
                             && description.bundle.is_none()
                         {
-                            description.bundle = Some(mids.split_ascii_whitespace().take(SECTIONS_MAX).collect());
+                            description.bundle =
+                                Some(mids.split_ascii_whitespace().take(limits.sections_max).collect());
                         }
                     }
                     None => section_attribute(&mut session, name, rest, value).map_err(at)?,
@@ -270,6 +300,9 @@ fn section_attribute<'a>(
             }
         }
         "candidate" => push(&mut section.candidates, whole)?,
+        "msid" if section.msid.is_none() => section.msid = msid(rest),
+        // What does not fit 32 bits is any.
+        "max-message-size" => section.max_message_size = Some(rest.trim().parse().unwrap_or(0)),
         _ => {}
     }
     Ok(())
@@ -373,6 +406,16 @@ fn rid<'a>(section: &mut Section<'a>, rest: &'a str) -> Result<(), &'static str>
         _ => Err("a=rid without a direction"),
     }
 }
+
+/// "stream track" (RFC 8830 §2). Who names no track has no name for it.
+fn msid(rest: &str) -> Option<(&str, &str)> {
+    let mut words = rest.split_ascii_whitespace();
+    let (stream, track) = (words.next()?, words.next().unwrap_or_default());
+    (stream.len() <= MSID_BYTES_MAX && track.len() <= MSID_BYTES_MAX).then_some((stream, track))
+}
+
+/// The longest name of a media stream or track. RFC 8830 §2 has 64 characters.
+const MSID_BYTES_MAX: usize = 128;
 
 /// "send q;h,~i;f" (RFC 8853 §5.1): of alternatives the first is taken, and a paused stream counts.
 fn simulcast<'a>(section: &mut Section<'a>, rest: &'a str) -> Result<(), &'static str> {

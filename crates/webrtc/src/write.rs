@@ -32,11 +32,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn new(session_number: u64) -> Self {
+    pub fn new(session_number: u64, version: u64) -> Self {
         let mut writer = Writer { text: String::with_capacity(2_048) };
         writer.line("v=0");
         // No address of ours stands here; candidates say where we are (RFC 8829 §5.2.1).
-        writer.line(format_args!("o=- {session_number} 1 IN IP4 127.0.0.1"));
+        writer.line(format_args!("o=- {session_number} {version} IN IP4 127.0.0.1"));
         writer.line("s=-");
         writer.line("t=0 0");
         writer

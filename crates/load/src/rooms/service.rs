@@ -174,6 +174,7 @@ impl LoadService {
                     }
                 }
                 Output::PathChanged(remote) => client.path.remote = remote.addr,
+                Output::Channel(_) => {}
                 Output::Ended(_) => {
                     self.totals.failed += 1;
                     client.peer_timeout = None;

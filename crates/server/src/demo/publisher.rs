@@ -86,7 +86,7 @@ impl Publisher {
                     let tracks = self.media.iter().filter_map(track).collect();
                     self.playing = Some(Playing { player: Player::new(now), sealer, remote, tracks, report_at: now });
                 }
-                Output::PathChanged(_) => {}
+                Output::PathChanged(_) | Output::Channel(_) => {}
                 Output::Ended(reason) => {
                     tracing::info!(?reason, "the demo ends");
                     return None;

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use srtp::SessionKeys;
 
+use crate::channels::ChannelEvent;
+
 /// Where the other side is, and by which protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
@@ -34,6 +36,8 @@ pub enum Output {
     /// Media goes to another address from now on: the other side wants it, or does not answer any more where it went. Only
     /// after `Connected`, only on the server's side, and not more often than `MOVES` says.
     PathChanged(Remote),
+    /// From the data channels. Only where they were asked for.
+    Channel(ChannelEvent),
     /// It is over. Comes once; the session is good for nothing any more.
     Ended(EndReason),
     /// Nothing to do before this time, unless a datagram comes.

@@ -1,5 +1,8 @@
 //! What str0m does and does not do below a peer.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
 use str0m::media::MediaKind;
 use wire::codec::Codec;
 
@@ -66,7 +69,7 @@ fn a_peer_that_speaks_sctp_is_not_answered() {
         drive(now, &mut server, &mut client, SERVER, &mut from_server);
         drive(now, &mut client, &mut server, CLIENT, &mut from_client);
         // When it asks again is a matter of the machine's clock, too, which the association reads.
-        let has_asked_again = server.keys.get().is_some() && records(&from_client) > 1;
+        let has_asked_again = server.seam.keys.get().is_some() && records(&from_client) > 1;
         left -= u32::from(has_asked_again);
         if left == 0 {
             break;
@@ -103,7 +106,7 @@ fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
         drive(now, &mut client, &mut server, CLIENT, &mut kinds);
     }
 
-    assert!(matches!(server.keys.get(), Some(Ok(_))) && server.state == State::DtlsDone);
+    assert!(matches!(server.seam.keys.get(), Some(Ok(_))) && server.state == State::DtlsDone);
     assert!(kinds.iter().any(|byte| (20..=63).contains(byte)));
     assert!(!kinds.iter().any(|byte| (128..=191).contains(byte)));
 }
@@ -212,7 +215,7 @@ impl World {
                 }
                 Output::PathChanged(remote) => self.moves.push((self.now, remote)),
                 Output::Ended(reason) => self.ended = Some(reason),
-                Output::Connected { .. } => {}
+                Output::Connected { .. } | Output::Channel(_) => {}
                 Output::Timeout(_) => return,
             }
         }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use srtp::SessionKeys;
 use webrtc::{
-    AnswerOptions, Candidate, Context, Direction, EndReason, Negotiated, OfferOptions, Output, Peer, Purpose, Remote,
+    AnswerOptions, Candidate, ChannelEvent, Context, Direction, EndReason, Negotiated, OfferOptions, Output, Peer,
+    Purpose, Remote,
 };
 use wire::codec::Codec;
 
@@ -33,13 +34,23 @@ pub struct Side {
     pub connected: Option<(SessionKeys, Remote)>,
     pub ended: Option<EndReason>,
     pub moves: Vec<Remote>,
+    pub channels: Vec<ChannelEvent>,
     pub deadline: Instant,
     pub sent: Vec<Vec<u8>>,
 }
 
 impl Side {
     fn new(peer: Peer, now: Instant, remote: Remote) -> Self {
-        Side { peer, remote, connected: None, ended: None, moves: Vec::new(), deadline: now, sent: Vec::new() }
+        Side {
+            peer,
+            remote,
+            connected: None,
+            ended: None,
+            moves: Vec::new(),
+            channels: Vec::new(),
+            deadline: now,
+            sent: Vec::new(),
+        }
     }
 
     /// Everything that the peer wants sent now.
@@ -53,6 +64,7 @@ impl Side {
                 }
                 Output::Connected { keys, remote } => assert!(self.connected.replace((keys, remote)).is_none()),
                 Output::PathChanged(remote) => self.moves.push(remote),
+                Output::Channel(event) => self.channels.push(event),
                 Output::Ended(reason) => assert!(self.ended.replace(reason).is_none()),
                 Output::Timeout(at) => {
                     self.deadline = at;

@@ -19,6 +19,11 @@ fn answer_corpus_holds() {
 }
 
 #[test]
+fn conference_corpus_holds() {
+    replay("../../fuzz/corpus/conference", 60, entry::conference);
+}
+
+#[test]
 fn fragment_corpus_holds() {
     replay("../../fuzz/corpus/fragment", 150, entry::fragment);
 }

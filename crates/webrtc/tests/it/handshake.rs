@@ -122,7 +122,7 @@ fn an_unmodified_str0m_peer_connects() {
                 }
                 Output::Timeout(_) => break,
                 Output::Ended(reason) => panic!("{reason:?}"),
-                Output::Connected { .. } | Output::PathChanged(_) => {}
+                Output::Connected { .. } | Output::PathChanged(_) | Output::Channel(_) => {}
             }
         }
         if client.is_connected() && server.is_connected() {
@@ -205,7 +205,7 @@ fn outputs(peer: &mut Peer) -> (Vec<Box<[u8]>>, Option<EndReason>) {
         match peer.poll() {
             Output::Transmit { data, .. } => sent.push(data),
             Output::Ended(reason) => ended = Some(reason),
-            Output::Connected { .. } | Output::PathChanged(_) => {}
+            Output::Connected { .. } | Output::PathChanged(_) | Output::Channel(_) => {}
             Output::Timeout(_) => return (sent, ended),
         }
     }

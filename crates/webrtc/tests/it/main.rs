@@ -4,6 +4,7 @@
 mod answers;
 mod certificates;
 mod common;
+mod conference;
 mod corpus;
 mod handshake;
 mod hostile_sdp;

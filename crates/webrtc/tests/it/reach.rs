@@ -28,7 +28,7 @@ fn sent_to_victim(pair: &mut Pair, time: Duration) -> Vec<Vec<u8>> {
                 Output::Timeout(_) => break,
                 Output::PathChanged(remote) => pair.server.moves.push(remote),
                 Output::Connected { .. } => panic!("nobody has shaken hands"),
-                Output::Transmit { .. } | Output::Ended(_) => {}
+                Output::Transmit { .. } | Output::Channel(_) | Output::Ended(_) => {}
             }
         }
         pair.now += Duration::from_millis(50);

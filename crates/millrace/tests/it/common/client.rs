@@ -114,7 +114,7 @@ impl Client {
                 Output::Transmit { data, .. } => self.socket.send(&data),
                 Output::Connected { keys, .. } => self.link = Some(SrtpLink::new(&keys)),
                 Output::Ended(_) => self.has_ended = true,
-                Output::PathChanged(_) => {}
+                Output::PathChanged(_) | Output::Channel(_) => {}
                 Output::Timeout(_) => return,
             }
         }

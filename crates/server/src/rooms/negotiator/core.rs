@@ -501,6 +501,7 @@ where
                         return self.remove(key, EndReason::Refused);
                     }
                 }
+                Output::Channel(_) => {}
                 Output::PathChanged(remote) => {
                     if let Some(path) = session.path(remote) {
                         let session = session.id;
@@ -597,7 +598,7 @@ where
                     }
                 }
                 Output::Timeout(_) => break,
-                Output::Connected { .. } | Output::PathChanged(_) | Output::Ended(_) => {}
+                Output::Connected { .. } | Output::PathChanged(_) | Output::Channel(_) | Output::Ended(_) => {}
             }
         }
         match session.phase {

@@ -195,7 +195,7 @@ impl Client {
                 Output::Transmit { data, .. } => harness.deliver(self.path, &data),
                 Output::Connected { keys, .. } => self.keys = Some(keys),
                 Output::Ended(_) => self.has_ended = true,
-                Output::PathChanged(_) => {}
+                Output::PathChanged(_) | Output::Channel(_) => {}
                 Output::Timeout(_) => return,
             }
         }
