@@ -1,5 +1,6 @@
 //! One track on its way to one viewer: a place in the track's log, and the numbers under which the viewer knows it.
 
+mod starts;
 #[cfg(test)]
 mod tests;
 
@@ -12,12 +13,14 @@ use wire::rtcp::ReportBlock;
 use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
+use self::starts::{arrival_beside, first_of, is_unseen};
 use crate::drops::{DropCounters, DropReason};
 use crate::former::Former;
 use crate::forward::{Forwarded, Forwarder, SwitchClocks};
 use crate::io::Io;
 use crate::keyframe::{ASK_AGAIN, KeyframeBudget, LayerKey, Request, Urgency};
 use crate::layer_choice::LayerChoice;
+use crate::layer_limit::Limit;
 use crate::log::{Log, Logged};
 use crate::packet::PacketMeta;
 use crate::passthrough;
@@ -25,7 +28,7 @@ use crate::redundancy::{self, Redundancy};
 use crate::reports::{self, Losses};
 use crate::sent::{Sent, SentLayer, SentPackets};
 use crate::settings::Settings;
-use crate::spec::DownTrackSpec;
+use crate::spec::{DownTrackSpec, LayerLimit};
 use crate::stream::{Place, Stream, Track};
 use crate::transport::Transport;
 
@@ -33,9 +36,6 @@ use crate::transport::Transport;
 /// each retransmission, because nobody knows which of these rare ones comes through, and Firefox ignores an SSRC that has
 /// not shown it.
 const PACKETS_WITH_MID: u64 = 20;
-
-/// So many packets before a keyframe's first one in the log may belong to it or to what follows.
-const OVERTAKING_MAX: u64 = 256;
 
 /// A keyframe may have come so much earlier than what was sent last. One that is older, because its first packet was lost,
 /// would show again what was seen, under timestamps that are ahead from then on by as much.
@@ -46,9 +46,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The round trip as long as none was measured.
 const RTT_ASSUMED: Duration = Duration::from_millis(20);
-
-/// How long a keyframe takes to come and to be sent, as a rule.
-const KEYFRAME_TIME: Duration = Duration::from_millis(100);
 
 /// A down track: one track of a stream, as one peer receives it.
 #[derive(Debug)]
@@ -70,12 +67,15 @@ pub struct DownTrack {
     former: Option<Box<Former>>,
     /// What is to be sent, by the estimate and by what the viewer asked for.
     pub choice: LayerChoice,
+    /// What the viewer may get at most.
+    pub limit: Limit,
     /// Whether that was chosen since something of the track came.
     pub is_chosen: bool,
     /// The layer to be on.
     target: u8,
-    /// Nothing is sent for now.
+    /// Nothing is sent for now, because it was chosen or because it is held.
     is_paused: bool,
+    is_held: bool,
     /// A pause is over, and no keyframe has come since from which the picture goes on.
     resumes: bool,
     /// See `Settings`.
@@ -173,8 +173,10 @@ impl DownTrack {
             epoch: 0,
             former: None,
             choice: LayerChoice::new(track, settings.pause && track.spec.codec.kind() == MediaKind::Video),
+            limit: Limit::new(now, LayerLimit::NONE),
             is_chosen: false,
             is_paused: false,
+            is_held: false,
             resumes: false,
             keyframe_age_max: settings.keyframe_age_max,
             target: track.order.top(),
@@ -264,13 +266,37 @@ impl DownTrack {
         self.forwarder.set_temporal_max(self.choice.temporal_max());
         self.forwarder.set_spatial_max(spatial_max);
         self.set_target(now, layer);
-        if self.choice.is_paused() != self.is_paused {
+        self.follow_pause(now);
+    }
+
+    fn follow_pause(&mut self, now: Instant) {
+        if (self.choice.is_paused() || self.is_held) != self.is_paused {
             self.is_paused = !self.is_paused;
             self.resumes = !self.is_paused;
             // After a pause the viewer is as a newcomer, but for what it has seen (`last_arrival`).
             (self.not_before, self.asked_at) = (now.checked_sub(self.keyframe_age_max).unwrap_or(now), None);
             self.forwarder.stop();
         }
+    }
+
+    /// Takes what the viewer may get at most.
+    pub fn set_limit(&mut self, now: Instant, limit: LayerLimit) {
+        self.limit.wish(now, limit);
+        self.choice.set_temporal_limit(limit.temporal_max);
+    }
+
+    /// Sends nothing for now, or goes on.
+    pub fn hold(&mut self, now: Instant, on: bool) {
+        if self.is_held != on {
+            self.is_held = on;
+            self.is_chosen &= on;
+            self.follow_pause(now);
+        }
+    }
+
+    /// Whether nothing is sent because nothing is to be.
+    pub fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// What is sent now, by its rank; `None` when nothing is.
@@ -659,26 +685,4 @@ impl DownTrack {
         self.forwarder.stop();
         self.asked_at = None;
     }
-}
-
-/// Whether a keyframe was sent so lately that the peer cannot have said anything about it.
-fn is_unseen(now: Instant, rtt: Option<Duration>, came_at: Option<Instant>) -> bool {
-    let unseen = rtt.unwrap_or(RTT_ASSUMED).clamp(PAUSE_MIN, PAUSE_MAX) + KEYFRAME_TIME;
-    came_at.is_some_and(|at| now.saturating_duration_since(at) < unseen)
-}
-
-/// Where in the log to start for the keyframe that begins at `position` with `seq`: its first packet may have come late,
-/// after others of it. Older ones in between have no place in the output, and the forwarder drops them.
-fn first_of(log: &Log, position: u64, seq: u64) -> u64 {
-    let oldest = position.saturating_sub(OVERTAKING_MAX).max(log.start());
-    let overtook = |at: &u64| log.at(*at).is_some_and(|logged| logged.meta.seq > seq);
-    (oldest..position).find(overtook).unwrap_or(position)
-}
-
-/// When `packet` would have come if it had come in order: beside `first`, which came no later and was sent no earlier. What
-/// is lost comes again a round trip or more too late, which says nothing about when it was sent.
-fn arrival_beside(first: &PacketMeta, packet: &PacketMeta, clock_rate: u32) -> Instant {
-    let ticks = first.timestamp.wrapping_sub(packet.timestamp) as i32;
-    let ahead = Duration::from_secs_f64(f64::from(ticks.max(0)) / f64::from(clock_rate.max(1)));
-    first.arrival.checked_sub(ahead).unwrap_or(first.arrival)
 }

@@ -15,7 +15,6 @@ use crate::bwe;
 use crate::down_track::{Again, DownTrack, Progress};
 use crate::drops::DropReason;
 use crate::io::Io;
-use crate::keyframe::{KeyframeBudget, Request};
 use crate::reports;
 use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
@@ -32,10 +31,8 @@ pub struct Downs {
     ssrcs: Vec<u32>,
     /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before new pictures.
     wanted: VecDeque<(u32, Seq)>,
+    /// What tracks begin with that are added.
     limit: LayerLimit,
-    /// What was asked for last, and what it may ask for: each change of the picture's size takes a keyframe.
-    wished_limit: LayerLimit,
-    limits: KeyframeBudget,
     /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
     has_chosen: bool,
     report_at: Instant,
@@ -66,6 +63,10 @@ const WANTED_MAX: usize = 256;
 /// What a peer takes of a track is said each second or so. What was not said again for so long does not count.
 const REMB_KEPT: Duration = Duration::from_secs(4);
 
+/// SSRCs under which one session is ever sent anything: a member that changes what it watches each second has enough for some
+/// nine hours. Whoever needs more has to come anew, with other keys.
+const SSRCS_MAX: usize = 65_536;
+
 /// Packets of a slice of a probe at most.
 const PROBE_PACKETS_MAX: u16 = 64;
 
@@ -78,18 +79,19 @@ impl Downs {
             ssrcs: Vec::new(),
             wanted: VecDeque::new(),
             limit: LayerLimit::NONE,
-            wished_limit: LayerLimit::NONE,
-            limits: KeyframeBudget::new(now),
             has_chosen: false,
             report_at: now,
             probe_at: None,
         }
     }
 
-    /// Takes the SSRCs of these tracks for them; false, and nothing is taken, when one was used before. A track's numbers
+    /// Takes the SSRCs of these tracks for them; false, and nothing is taken, when one was used before, or too many were. A track's numbers
     /// begin anywhere, and no number may come twice under one key and SSRC (RFC 3711 §9.1, RFC 7714 §10.1).
     pub fn claim(&mut self, specs: &[DownTrackSpec]) -> bool {
         let before = self.ssrcs.len();
+        if before >= SSRCS_MAX {
+            return false;
+        }
         for ssrc in specs.iter().flat_map(|spec| [Some(spec.ssrc), spec.rtx.map(|(ssrc, _)| ssrc)]).flatten() {
             if self.ssrcs.contains(&ssrc) {
                 self.ssrcs.truncate(before);
@@ -115,7 +117,7 @@ impl Downs {
         for spec in specs.into_iter().take(TRACKS_MAX) {
             if let Some(track) = stream.tracks.get(usize::from(spec.track)) {
                 let mut down = DownTrack::new(now, key, spec, track, settings, random);
-                down.choice.set_temporal_limit(self.limit.temporal_max);
+                down.set_limit(now, self.limit);
                 down.follow_choice(now);
                 self.tracks.push(down);
             }
@@ -357,7 +359,7 @@ impl Downs {
             let (current, thicker) = down.choice.thinned_rate(now, &track.thinned_rates(rank, now));
             now_sent += current.bps();
             let next = thicker.or_else(|| {
-                let (rates, wanted) = self.rates(track, now);
+                let (rates, wanted) = rates(down, track, now);
                 down.choice.wanted_rate(now, &rates[..wanted], rank)
             });
             more = more.or(next.map(|rate| rate.bps().saturating_sub(current.bps())));
@@ -365,40 +367,42 @@ impl Downs {
         more.map(|more| Bitrate::from_bps(now_sent + more))
     }
 
-    /// What each layer of a track takes, by rank, zero where nothing comes of it; and how many of them the viewer wants. Where
-    /// all that it wants are gone these are the smaller ones and the smallest that is sent.
-    fn rates(&self, track: &Track, now: Instant) -> ([Bitrate; LAYERS_MAX], usize) {
-        let wanted = usize::from(self.limit.spatial_max).saturating_add(1).min(LAYERS_MAX);
-        let smallest = (0..track.rank_count()).position(|rank| !track.is_gone(rank)).unwrap_or(0);
-        (track.rates(now), wanted.max(smallest + 1))
-    }
-
-    /// Takes what the peer may get of its video tracks at most. A size that changes too often follows with the timer.
-    pub fn set_limit(&mut self, limit: LayerLimit, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
-        self.wished_limit = limit;
-        self.limit.temporal_max = limit.temporal_max;
-        for down in &mut self.tracks {
-            down.choice.set_temporal_limit(limit.temporal_max);
+    /// Takes what the peer may get at most of the video tracks of one stream, or of all and of those to come. A size that
+    /// changes too often follows with the timer.
+    pub fn set_limit(
+        &mut self,
+        stream: Option<usize>,
+        limit: LayerLimit,
+        transport: &mut Transport,
+        streams: &Slab<Stream>,
+        now: Instant,
+    ) {
+        if stream.is_none() {
+            self.limit = limit;
         }
-        self.follow_wished_limit(now);
+        for down in self.tracks.iter_mut().filter(|down| stream.is_none_or(|stream| down.stream == stream)) {
+            down.set_limit(now, limit);
+        }
         self.choose_layers(transport, streams, now);
     }
 
-    /// Limits the size to what was wished for last, as often as the peer may ask for keyframes.
-    fn follow_wished_limit(&mut self, now: Instant) {
-        let is_other = self.wished_limit.spatial_max != self.limit.spatial_max;
-        if is_other && self.limits.request(now, Some(now)) == Request::Passed {
-            self.limit = self.wished_limit;
+    /// Sends nothing of a stream's tracks for now, whatever comes of them, or goes on: with sound at once, with pictures at a
+    /// keyframe. The viewer's numbers go on without a gap.
+    pub fn hold(&mut self, stream: usize, on: bool, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
+        for down in self.tracks.iter_mut().filter(|down| down.stream == stream) {
+            down.hold(now, on);
         }
+        self.choose_layers(transport, streams, now);
     }
 
     /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries beside the
     /// tracks that have but one and what is sent again. Where not even the smallest fits, temporal layers are left out. The
     /// pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
-        let has_choice = |down: &DownTrack| down.track(streams).rank_count() > 1;
+        let has_choice = |down: &DownTrack| down.track(streams).rank_count() > 1 && !down.is_held();
         let count = self.tracks.iter().filter(|down| has_choice(down)).count().max(1) as u64;
-        let fixed = self.tracks.iter().filter(|down| !has_choice(down)).map(|down| down.rate(streams, now).bps());
+        let fixed = self.tracks.iter().filter(|down| !has_choice(down) && !down.is_held());
+        let fixed = fixed.map(|down| down.rate(streams, now).bps());
         let beside = fixed.sum::<u64>() + transport.resend.rate(now).bps();
         let less = |estimate: Option<Bitrate>, beside| estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside);
         let share = Bitrate::from_bps(less(transport.estimate(), beside) / count);
@@ -406,9 +410,12 @@ impl Downs {
         self.has_chosen = true;
         for index in 0..self.tracks.len() {
             let down = &self.tracks[index];
+            if down.is_held() {
+                continue;
+            }
             let track = down.track(streams);
             let is_one_of_several = has_choice(down);
-            let rates = is_one_of_several.then(|| self.rates(track, now));
+            let rates = is_one_of_several.then(|| rates(down, track, now));
             let rates = rates.as_ref().map(|(rates, wanted)| &rates[..*wanted]);
             let down = &mut self.tracks[index];
             down.is_chosen = rates.is_none_or(|rates| down.choice.choose(now, share, rates, track));
@@ -439,7 +446,7 @@ impl Downs {
 
     /// What all tracks together take now.
     fn sent_rate(&self, streams: &Slab<Stream>, now: Instant) -> Bitrate {
-        let sent = self.tracks.iter().filter(|down| !down.choice.is_paused());
+        let sent = self.tracks.iter().filter(|down| !down.choice.is_paused() && !down.is_held());
         Bitrate::from_bps(sent.map(|down| down.rate(streams, now).bps()).sum())
     }
 
@@ -461,7 +468,7 @@ impl Downs {
         if let Some(estimator) = &mut transport.estimator {
             estimator.handle_timeout(io.now);
         }
-        self.follow_wished_limit(io.now);
+        self.tracks.iter_mut().for_each(|down| down.limit.follow(io.now));
         self.choose_layers(transport, io.streams, io.now);
         self.send_reports(transport, io);
         self.probe_at.get_or_insert(io.now);
@@ -503,6 +510,14 @@ impl Downs {
             });
         }
     }
+}
+
+/// What each layer of a track takes, by rank, zero where nothing comes of it; and how many of them the viewer wants. Where all
+/// that it wants are gone these are the smaller ones and the smallest that is sent.
+fn rates(down: &DownTrack, track: &Track, now: Instant) -> ([Bitrate; LAYERS_MAX], usize) {
+    let wanted = usize::from(down.limit.holds().spatial_max).saturating_add(1).min(LAYERS_MAX);
+    let smallest = (0..track.rank_count()).position(|rank| !track.is_gone(rank)).unwrap_or(0);
+    (track.rates(now), wanted.max(smallest + 1))
 }
 
 /// The last time on the grid that is not after `at`.

@@ -25,6 +25,7 @@ use crate::down_track::Progress;
 use crate::drops::DropReason;
 use crate::io::Io;
 use crate::keyframe::{KeyframeWishes, LayerKey, Urgency};
+use crate::observer::{self, Observer};
 use crate::places::Places;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -56,6 +57,8 @@ pub struct Rooms {
     wishes: KeyframeWishes,
     /// Streams that nobody publishes or watches here since the present call began.
     left: Vec<usize>,
+    /// Streams of which is told how loud they are and which layers come.
+    observer: Observer,
     /// Keyframe requests that wait for room in the outbox.
     requests: Vec<(LayerKey, Urgency)>,
     random: Random,
@@ -81,6 +84,8 @@ enum Timer {
     Paced(usize),
     /// A keyframe request was held back until now.
     Keyframe(LayerKey),
+    /// It is time to tell of the streams that are observed.
+    Observe,
     /// What is left of a stream that nobody publishes or watches here may be old by now.
     Left(usize),
 }
@@ -115,6 +120,7 @@ impl Rooms {
             posts: Posts::new(worker, pool),
             wishes: KeyframeWishes::default(),
             left: Vec::new(),
+            observer: Observer::default(),
             requests: Vec::new(),
             random,
             counters: Counters::default(),
@@ -213,9 +219,43 @@ impl Rooms {
         match command {
             Command::OpenStream(spec) => self.open_stream(spec),
             Command::CloseStream(id) => self.close_stream(id, out),
-            Command::AddSession(peer) => self.add_session(now, peer),
+            Command::AddSession(peer) => self.add_session(now, peer, false),
+            Command::AddMember(peer) => self.add_session(now, peer, true),
             Command::Publish { session, stream, tracks } => self.publish(now, session, stream, tracks, out),
             Command::Watch { session, stream, tracks } => self.watch(now, session, stream, tracks, out),
+            Command::Unpublish { session, stream } => {
+                if let Some((key, stream)) = self.both(session, stream)
+                    && self.streams[stream].publisher == Some(key)
+                {
+                    self.unpublish(key, stream);
+                    self.end_if_idle(key, EndReason::StreamClosed, out);
+                }
+            }
+            Command::Unwatch { session, stream } => {
+                if let Some((key, stream)) = self.both(session, stream)
+                    && self.sessions[key].downs.watches(stream)
+                {
+                    self.unwatch(key, stream, out);
+                    self.end_if_idle(key, EndReason::StreamClosed, out);
+                }
+            }
+            Command::Pause { session, stream, on } => {
+                if let Some((key, stream)) = self.both(session, stream) {
+                    self.sessions[key].hold(stream, on, &self.streams, now);
+                    self.queue_due(key);
+                }
+            }
+            Command::LimitStream { session, stream, layers } => {
+                if let Some((key, stream)) = self.both(session, stream) {
+                    self.sessions[key].limit(Some(stream), layers, &self.streams, now);
+                    self.queue_due(key);
+                }
+            }
+            Command::Observe { stream } => {
+                if let Some(&key) = self.stream_by_id.get(&stream) {
+                    self.observe(now, key);
+                }
+            }
             Command::MovePath { session, path } => self.move_path(now, session, path),
             Command::Consent { session } => {
                 if let Some(&key) = self.session_by_id.get(&session) {
@@ -232,8 +272,7 @@ impl Rooms {
             Command::Mirror { stream, to, on } => self.set_mirror(now, stream, to, on),
             Command::Limit { session, layers } => {
                 if let Some(&key) = self.session_by_id.get(&session) {
-                    let Session { transport, downs, .. } = &mut self.sessions[key];
-                    downs.set_limit(layers, transport, &self.streams, now);
+                    self.sessions[key].limit(None, layers, &self.streams, now);
                     self.queue_due(key);
                 }
             }
@@ -269,12 +308,13 @@ impl Rooms {
             self.end_if_idle(publisher, EndReason::StreamClosed, out);
         }
         self.streams.remove(key);
+        self.observer.forget(key);
         self.turns.retain(|turn| *turn != Turn::Stream(key));
         self.requests.retain(|(layer, _)| layer.stream != key);
         self.counters.streams -= 1;
     }
 
-    fn add_session(&mut self, now: Instant, peer: PeerSpec) {
+    fn add_session(&mut self, now: Instant, peer: PeerSpec, is_member: bool) {
         let id = peer.session;
         if !self.places.is_open(&peer.path) {
             return self.refuse(id, EndReason::Disconnected);
@@ -285,7 +325,7 @@ impl Rooms {
         let Ok(session) = Session::new(now, &peer, &self.settings) else {
             return self.refuse(id, EndReason::BadKeys);
         };
-        let key = self.sessions.insert(session);
+        let key = self.sessions.insert(Session { is_member, ..session });
         let previous = self.session_by_id.insert(id, key);
         debug_assert!(previous.is_none(), "{id:?} is unique");
         self.claim_place(now, key);
@@ -379,15 +419,27 @@ impl Rooms {
         }
     }
 
+    /// From now on it is told how loud the stream is and which of its layers come.
+    fn observe(&mut self, now: Instant, stream: usize) {
+        if self.observer.add(stream) {
+            self.wheel.insert(now + observer::INTERVAL, Timer::Observe);
+        }
+    }
+
     fn set_timers_of_left(&mut self, now: Instant) {
         while let Some(stream) = self.left.pop() {
             self.wheel.insert(now + self.settings.log_span() * 2 + LEFT_MARGIN, Timer::Left(stream));
         }
     }
 
-    /// A session ends with the last stream that it publishes or watches.
+    /// The keys of both, where both are here.
+    fn both(&self, session: SessionId, stream: StreamId) -> Option<(usize, usize)> {
+        Some((*self.session_by_id.get(&session)?, *self.stream_by_id.get(&stream)?))
+    }
+
+    /// A session ends with the last stream that it publishes or watches, unless it is a member.
     fn end_if_idle(&mut self, key: usize, reason: EndReason, out: &mut Outbox) {
-        if self.sessions[key].is_idle() {
+        if !self.sessions[key].is_member && self.sessions[key].is_idle() {
             self.end(key, reason, out);
         }
     }
@@ -607,6 +659,11 @@ impl Product for Rooms {
                 Timer::Session(key) => self.handle_session_timeout(now, key, out),
                 Timer::Paced(key) => self.queue_due(key),
                 Timer::Keyframe(wanted) => self.handle_keyframe_timeout(now, wanted),
+                Timer::Observe => {
+                    if self.observer.look(now, &mut self.streams, &mut self.events) {
+                        self.wheel.insert(now + observer::INTERVAL, Timer::Observe);
+                    }
+                }
                 Timer::Left(stream) => {
                     if let Some(stream) = self.streams.get_mut(stream).filter(|stream| !stream.has_sessions()) {
                         stream.tidy(now);

@@ -13,7 +13,7 @@ use crate::downs::Downs;
 use crate::drops::DropReason;
 use crate::io::Io;
 use crate::settings::Settings;
-use crate::spec::{PeerSpec, SessionId, SessionStats};
+use crate::spec::{LayerLimit, PeerSpec, SessionId, SessionStats};
 use crate::stream::Stream;
 use crate::transport::Transport;
 use crate::ups::Ups;
@@ -30,6 +30,8 @@ pub struct Session {
     pub id: SessionId,
     /// The wheel's entry for the session's next deadline.
     pub timer: Option<(Instant, TimerId)>,
+    /// It stays though it neither sends nor receives anything.
+    pub is_member: bool,
     /// What it may still send to the negotiator when others need the room, too.
     pub handshakes: Budget,
 }
@@ -45,6 +47,7 @@ impl Session {
             downs: Downs::new(now),
             ups: Ups::new(now),
             id: peer.session,
+            is_member: false,
             timer: None,
             handshakes: Budget::new(now),
         })
@@ -83,6 +86,16 @@ impl Session {
             downs.handle_rtcp(compound, transport, io);
         }
         Ok(())
+    }
+
+    /// Takes what the peer may get at most, of one stream or of all.
+    pub fn limit(&mut self, stream: Option<usize>, layers: LayerLimit, streams: &Slab<Stream>, now: Instant) {
+        self.downs.set_limit(stream, layers, &mut self.transport, streams, now);
+    }
+
+    /// Sends nothing of a stream for now, or goes on.
+    pub fn hold(&mut self, stream: usize, on: bool, streams: &Slab<Stream>, now: Instant) {
+        self.downs.hold(stream, on, &mut self.transport, streams, now);
     }
 
     /// When `handle_timeout` next has work.

@@ -147,6 +147,8 @@ pub enum Command {
     CloseStream(StreamId),
     /// A peer is here, connected. It ends with the last stream that it publishes or watches.
     AddSession(PeerSpec),
+    /// A member of a conference is here, connected. It stays though it publishes and watches nothing.
+    AddMember(PeerSpec),
     /// The session publishes the stream from now on. A second publisher of a stream takes the place of the first.
     Publish {
         /// Which session.
@@ -155,6 +157,13 @@ pub enum Command {
         stream: StreamId,
         /// What it sends.
         tracks: Vec<UpTrackSpec>,
+    },
+    /// The session publishes the stream no more, where it did; its viewers stay.
+    Unpublish {
+        /// Which session.
+        session: SessionId,
+        /// Which stream.
+        stream: StreamId,
     },
     /// The session watches the stream from now on. Watched anew, it begins anew, under SSRCs that the session never had:
     /// with one that it had, nothing happens.
@@ -165,6 +174,28 @@ pub enum Command {
         stream: StreamId,
         /// What it receives.
         tracks: Vec<DownTrackSpec>,
+    },
+    /// The session watches the stream no more, where it did.
+    Unwatch {
+        /// Which session.
+        session: SessionId,
+        /// Which stream.
+        stream: StreamId,
+    },
+    /// The session is sent nothing of the stream for now, or again: sound at once, pictures from a keyframe on. Its numbers go
+    /// on without a gap.
+    Pause {
+        /// Which session.
+        session: SessionId,
+        /// Which stream, that it watches.
+        stream: StreamId,
+        /// Or again.
+        on: bool,
+    },
+    /// `Event::Levels` and `Event::Layers` tell of the stream from now on, until it is closed.
+    Observe {
+        /// Which stream.
+        stream: StreamId,
     },
     /// ICE nominated another path for the session.
     MovePath {
@@ -189,7 +220,16 @@ pub enum Command {
         /// Or no more.
         on: bool,
     },
-    /// What a viewer may get of its video tracks at most.
+    /// What a viewer may get of the video of one stream at most, that it watches.
+    LimitStream {
+        /// Which session.
+        session: SessionId,
+        /// Which stream.
+        stream: StreamId,
+        /// At most.
+        layers: LayerLimit,
+    },
+    /// What a viewer may get of its video tracks at most: of those that it has, and of those to come.
     Limit {
         /// Which session.
         session: SessionId,
@@ -229,6 +269,15 @@ pub enum Event {
         /// Why.
         reason: EndReason,
     },
+    /// How loud the streams were that could be heard, of those that are observed and published on this worker: every 100 ms.
+    Levels(Vec<Level>),
+    /// Of a stream that is observed and published on this worker other layers come than before.
+    Layers {
+        /// Which stream.
+        stream: StreamId,
+        /// Sizes of the picture of which something comes, one bit each, the smallest the lowest; of sound one.
+        flowing: u8,
+    },
     /// Answers `Command::Inspect`.
     Stats {
         /// The question's.
@@ -236,6 +285,15 @@ pub enum Event {
         /// `None` when there is no such session.
         stats: Option<SessionStats>,
     },
+}
+
+/// How loud a stream was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Which stream.
+    pub stream: StreamId,
+    /// At its loudest, in dB below full scale (RFC 6464 §3): 0 to 126.
+    pub level: u8,
 }
 
 /// Why a worker let go of a session.

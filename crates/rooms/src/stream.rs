@@ -36,6 +36,8 @@ pub struct Stream {
     /// The worker that has the publisher, learnt from its first batch.
     pub origin: Option<WorkerId>,
     mirrors: Vec<Mirror>,
+    /// The loudest that came of it since that was last told, in dB below full scale (RFC 6464); published here.
+    pub level: Option<u8>,
     /// Where it stands in its turn to serve its viewers.
     pub round: Round,
 }
@@ -129,6 +131,7 @@ impl Stream {
             publisher: None,
             origin: None,
             mirrors: Vec::new(),
+            level: None,
             round: Round::default(),
         }
     }
@@ -291,6 +294,17 @@ impl Track {
             (upper, whole) => all.scale(1.0 - (upper.bps() as f64 / whole.bps() as f64).min(1.0)),
         };
         [without(from_1), without(from_2), all]
+    }
+
+    /// The ranks of which something came within about the last second: one bit each, the smallest picture's the lowest.
+    pub fn flowing(&self, now: Instant) -> u8 {
+        let count = usize::from(self.rank_count());
+        let comes = |rank: usize| match &self.layers[..] {
+            [only] if rank == 0 => only.rate.is_flowing(now),
+            [only] => only.upper_spatial[rank - 1].is_flowing(now),
+            layers => layers[usize::from(self.order.index(rank as u8))].rate.is_flowing(now),
+        };
+        (0..count.min(LAYERS_MAX)).filter(|rank| comes(*rank)).fold(0, |flowing, rank| flowing | 1 << rank)
     }
 
     /// Whether a rank is sent no more, see `LayerOrder::is_gone`.

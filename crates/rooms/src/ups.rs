@@ -163,6 +163,11 @@ impl Ups {
         let extended = source.receiver.on_packet(io.now, seq, packet.timestamp(), is_rtx)?;
         let descriptor = ids.dependency_descriptor.and_then(|id| packet.extension(id));
         let stream = &mut io.streams[up.stream];
+        if let Some([level, ..]) = ids.audio_level.and_then(|id| packet.extension(id)) {
+            // The highest bit says whether it is speech (RFC 6464 §3).
+            let level = level & 0x7f;
+            stream.level = Some(stream.level.map_or(level, |before| before.min(level)));
+        }
         let meta = PacketMeta {
             seq: extended,
             timestamp: packet.timestamp(),

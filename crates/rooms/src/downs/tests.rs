@@ -134,7 +134,7 @@ fn who_wants_no_more_than_what_is_not_sent_gets_the_smallest_that_is() {
     let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings, &rids);
     let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
     let limit = LayerLimit { spatial_max: 0, ..LayerLimit::NONE };
-    downs.set_limit(limit, &mut transport, &streams, start);
+    downs.set_limit(None, limit, &mut transport, &streams, start);
     let steps: [(u64, u64, &[u8], u8); 5] = [
         (50, 70, &[2], 2),
         (70, 90, &[1, 2], 1),
@@ -165,7 +165,7 @@ fn a_picture_after_seconds_without_one_moves_nobody_to_the_layer_that_comes_firs
             transport.expect_feedback(start, is_narrow, &settings);
             let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
             let limit = LayerLimit { spatial_max, ..LayerLimit::NONE };
-            downs.set_limit(limit, &mut transport, &streams, start);
+            downs.set_limit(None, limit, &mut transport, &streams, start);
             let pictures = (0..30).map(|picture| 100 * picture).chain((2..12).map(|page| 3_000 * page));
             for (seq, at_ms) in (0..).zip(pictures) {
                 for (after_ms, layer) in [0, 15, 30].into_iter().zip(layers) {

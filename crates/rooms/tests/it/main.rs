@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod corpus;
+mod members;
 mod places;
 mod sessions;
 mod temporal_layers;

@@ -65,6 +65,12 @@ impl World {
         self.command(Command::AddSession(PeerSpec { session, path: peer_path, keys: keys(session).1, cname: None }));
     }
 
+    /// A session that stays.
+    pub fn add_member(&mut self, session: SessionId) {
+        let peer_path = wire::Path { remote: addr(session), ..path(0, 0) };
+        self.command(Command::AddMember(PeerSpec { session, path: peer_path, keys: keys(session).1, cname: None }));
+    }
+
     /// The session publishes the stream.
     pub fn publish(&mut self, session: SessionId, stream: StreamId) {
         self.sources.insert(session, Source::new(&keys(session).0).expect("keys that fit"));
