@@ -23,7 +23,7 @@ use crate::stream::Stream;
 use crate::viewer::{Moved, Viewer};
 use crate::window::Growth;
 
-/// A viewer who sends more than so many bytes behind his request is not read from any more.
+/// A viewer who sends more than so many bytes behind his request is closed: read from no more, he would not be seen to leave.
 const IGNORED_MAX: usize = 64 * 1_024;
 
 /// The limits and dials of one worker's reflector.
@@ -441,13 +441,12 @@ impl Reflect {
         true
     }
 
-    fn handle_bytes(&mut self, slot: usize, link: LinkId, count: usize) {
+    fn handle_bytes(&mut self, slot: usize, count: usize) {
         self.counters.ignored_bytes += count as u64;
         let Some(viewer) = self.viewers.get_mut(slot) else { return };
-        let before = viewer.ignored_bytes;
         viewer.ignored_bytes += count;
-        if before <= IGNORED_MAX && viewer.ignored_bytes > IGNORED_MAX {
-            self.requests.push_back(LinkRequest::Read { link, is_on: false });
+        if viewer.ignored_bytes > IGNORED_MAX {
+            self.end(slot, EndReason::Talked, Patience::None);
         }
     }
 }
@@ -484,7 +483,7 @@ impl Product for Reflect {
                 viewer.is_blocked = false;
                 self.make_ready(slot);
             }
-            LinkEvent::Bytes { link, bytes } => self.handle_bytes(slot, link, bytes.len()),
+            LinkEvent::Bytes { bytes, .. } => self.handle_bytes(slot, bytes.len()),
             LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => self.remove(now, slot),
             LinkEvent::Released { descriptor, unsent, unread, .. } => {
                 debug_assert!(unsent.is_empty(), "nothing is copied for a viewer, so nothing of it waits");

@@ -186,4 +186,6 @@ pub enum EndReason {
     NoStream,
     /// The worker has as many as it may have.
     Full,
+    /// He sent more than who watches has to say.
+    Talked,
 }

@@ -187,15 +187,16 @@ fn pace_follows_the_rate_and_is_higher_until_somebody_has_caught_up() {
 }
 
 #[test]
-fn who_talks_too_much_is_not_read_any_more() {
+fn who_talks_too_much_is_closed() {
     let mut world = live();
-    let viewer = world.join(Join::Newest);
-    world.bring(viewer, &mut [0; 64 * 1_024]);
-    assert!(world.links[&viewer].is_read);
-    world.bring(viewer, &mut [0]);
-    assert!(!world.links[&viewer].is_read && world.reflect.counters().ignored_bytes == 65_537);
+    let viewers = [world.join(Join::Newest), world.join(Join::Newest)];
+    world.bring(viewers[0], &mut [0; 64 * 1_024]);
     seconds(&mut world, 5, 1);
-    assert_eq!(world.received(viewer).len(), 206);
+    assert_eq!((world.received(viewers[0]).len(), world.ended.len()), (206, 0));
+    world.bring(viewers[0], &mut [0]);
+    seconds(&mut world, 6, 1);
+    assert_eq!((world.ended.len(), world.ended[0].reason), (1, EndReason::Talked));
+    assert_eq!((world.reflect.counters().ignored_bytes, world.reflect.counters().viewers), (65_537, 1));
 }
 
 #[test]

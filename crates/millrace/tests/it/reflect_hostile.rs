@@ -1,7 +1,7 @@
 //! Whatever viewers of a reflected stream do, the others get all of it, and what the bad ones took is there again.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,15 +111,18 @@ fn viewers_of_every_kind_of_nastiness_harm_nobody() {
         }
         reads_a_byte
     });
-    // Far more than is kept for whoever should want to read it.
-    let junk = thread::spawn(move || {
-        for _ in 0..64 {
-            if talks.write_all(&[b'x'; 16 * 1_024]).is_err() {
-                break;
+    // Far more than he has to say; one behind another request does the same.
+    let mut talks_later = Viewer::begin(&world.server, "x", true);
+    for socket in [&mut talks, talks_later.socket()] {
+        socket.set_write_timeout(Some(PATIENCE)).expect("a time");
+        let ended = loop {
+            if let Err(error) = socket.write_all(&[b'x'; 16 * 1_024]) {
+                break error;
             }
-        }
-        talks
-    });
+        };
+        assert!(matches!(ended.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{ended:?}");
+    }
+    world.until_viewers(3);
     let mut answer = Vec::new();
     garbage.read_to_end(&mut answer).expect("it is ended");
     assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
@@ -129,8 +132,6 @@ fn viewers_of_every_kind_of_nastiness_harm_nobody() {
     for socket in [never_reads, unfinished, slow] {
         reset(socket);
     }
-    // It cannot send all of it: who is not read from any more is not waited for either.
-    reset(junk.join().expect("it ends"));
     wait_until("all are gone", || shown(&server, "x")["viewers"] == 0);
 }
 

@@ -41,7 +41,6 @@ pub struct Link {
     pub is_closed: bool,
     /// All that it was told, in order.
     pub paces: Vec<Bitrate>,
-    pub is_read: bool,
 }
 
 pub struct World {
@@ -310,7 +309,6 @@ impl World {
                         received: Vec::new(),
                         is_closed: false,
                         paces: Vec::new(),
-                        is_read: true,
                     },
                 );
                 self.hear(token, LinkEvent::Opened { link: id, local: ([127, 0, 0, 1], 80).into(), remote: None });
@@ -330,9 +328,6 @@ impl World {
             LinkRequest::Pace { link: id, rate } => {
                 let link = self.links.values_mut().find(|link| link.id == id).expect("it is there");
                 link.paces.push(rate);
-            }
-            LinkRequest::Read { link: id, is_on } => {
-                self.links.values_mut().find(|link| link.id == id).expect("it is there").is_read = is_on;
             }
             other => panic!("nobody asks for {other:?}"),
         }
