@@ -90,6 +90,7 @@ fn who_may_not_watch_or_push_is_told_so() {
     assert_eq!(status("PUT", "/live/x", &["Authorization: Bearer secret"]), 409);
     let head = server.ask("HEAD", "/live/x", &[], "");
     assert_eq!((head.status, head.header("content-type")), (200, "video/mp2t"));
+    assert_eq!((head.header("content-length"), head.header("transfer-encoding")), ("", ""), "as of GET");
 
     let one = Viewer::begin_with(&server, "x", false, &["X-Forwarded-For: 192.0.2.1"]);
     wait_until("he is there", || shown(&server, "x")["viewers"] == 1);

@@ -2,6 +2,7 @@
 //!
 //! Viewers whose connection begins with their request are a worker's already (`door`).
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -111,7 +112,7 @@ async fn answer(
         "HEAD" => {
             app.authorize_viewer(reflect, (&stream, parts.uri.path()), &parts, &query(&parts)?)?;
             let content = stream.content().ok_or(Refusal::NotReady)?;
-            Ok(response::headers(content.as_body()).into_response())
+            Ok((response::headers(content.as_body()), Body::new(Unsaid)).into_response())
         }
         "PUT" | "POST" | SOURCE if is_pushed => push(app, &stream, &parts, body).await,
         _ => Err(not_allowed(ALLOWED[usize::from(!is_pushed)])),
@@ -330,6 +331,18 @@ fn viewer_json(viewer: &ViewerView) -> Value {
         "worker": viewer.worker.map(|worker| worker.0),
         "seconds": viewer.age.as_secs(),
     })
+}
+
+/// What nobody is sent, and has no length (RFC 9110 §9.3.2).
+struct Unsaid;
+
+impl hyper::body::Body for Unsaid {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
+    }
 }
 
 /// A body for which its connection is kept.
