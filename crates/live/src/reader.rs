@@ -143,6 +143,14 @@ impl Reader {
         }
     }
 
+    /// The last boundary at which no picture is torn: in a transport stream that is where one began. `None`: none is known of.
+    pub fn seam(&self) -> Option<u64> {
+        match &self.parser {
+            Parser::Ts(ts) => ts.seam(),
+            _ => Some(self.boundary()),
+        }
+    }
+
     /// Before this place no further start point will be told.
     pub fn decided(&self) -> u64 {
         let undecided = match &self.parser {

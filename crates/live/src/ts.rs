@@ -50,8 +50,10 @@ struct Lead {
     finder: Option<Finder>,
     /// The multiplexer marks where one can begin.
     is_marked: bool,
-    /// Where the last picture began.
+    /// Where the last picture began, while nobody knows whether one may start with it.
     begun: Option<Start>,
+    /// Where the last picture began, or the last frames of sound where there is no video.
+    seam: Option<u64>,
 }
 
 impl Ts {
@@ -84,6 +86,11 @@ impl Ts {
     /// Where the picture begins of which nobody knows yet whether one may start with it.
     pub(crate) fn undecided(&self) -> Option<u64> {
         self.lead.as_ref()?.begun.map(|begun| begun.at)
+    }
+
+    /// Where the last picture began; without video, the last frames of sound.
+    pub(crate) fn seam(&self) -> Option<u64> {
+        self.lead.as_ref()?.seam
     }
 
     fn take(&mut self, at: u64, packet: &Packet<'_>) -> Option<Event> {
@@ -175,6 +182,7 @@ impl Program {
             finder: codec.map(Finder::of_entries),
             is_marked: false,
             begun: None,
+            seam: None,
         })
     }
 }
@@ -190,6 +198,7 @@ impl Lead {
         if begins {
             let pts = PesHeader::parse(packet.payload()).filter(|_| !packet.is_scrambled()).and_then(|pes| pes.pts);
             self.begun = Some(Start { at, time: pts.map(|pts| clock.take(pts)) });
+            self.seam = Some(at);
         }
         if !self.is_video {
             return self.begun.take();

@@ -175,7 +175,7 @@ enum Incoming {
 enum News {
     Header(Arc<Header>),
     Start(u64, Option<Duration>),
-    Boundary(u64),
+    Seam(u64),
 }
 
 impl Inlet {
@@ -411,10 +411,8 @@ impl Inlet {
                     self.counts.starts += 1;
                     news.push(News::Start(at, media));
                 }
-                MarkKind::Boundary => {
-                    self.ring.backlog.mark_boundary_at(at);
-                    news.push(News::Boundary(at));
-                }
+                MarkKind::Boundary => self.ring.backlog.mark_boundary_at(at),
+                MarkKind::Seam => news.push(News::Seam(at)),
             }
         }
         self.tell(now, &news);
@@ -428,7 +426,7 @@ impl Inlet {
                 match news {
                     News::Header(header) => playlist.set_header(&header.bytes),
                     News::Start(at, media) => playlist.handle_start(*at, *media, now),
-                    News::Boundary(at) => playlist.handle_boundary(*at, now),
+                    News::Seam(at) => playlist.handle_boundary(*at, now),
                 }
             }
         });

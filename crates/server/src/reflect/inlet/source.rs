@@ -1,7 +1,7 @@
 //! One source of a stream, from its first byte to its last: what of it is known, and what waits to be put into the stream.
 //!
 //! In: its bytes, cut anywhere. Out: bytes whose place in the container is known, and marks: start points, with the header
-//! when that is another one, and boundaries between units. Places are bytes of the source before them.
+//! when that is another one, boundaries between units, and seams between pictures. Places are bytes of the source before them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,10 @@ const LOOK: usize = 4_096;
 /// A source in which one could start nowhere for so long may be started anywhere between two units. More than x264's longest
 /// way between key frames.
 const PATIENCE: Duration = Duration::from_secs(12);
+
+/// A stream in which no picture began for so long has none for now, and may be parted between any two units. A large one takes a
+/// second to come, or two.
+const PICTURE_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Source {
@@ -28,6 +32,9 @@ pub(super) struct Source {
     /// What is to be told once the bytes before it are put.
     pub(super) marks: Vec<Mark>,
     boundary: u64,
+    seam: u64,
+    /// When the last picture began.
+    seam_came: Instant,
     began: Instant,
     /// A start point was found.
     has_start: bool,
@@ -46,6 +53,8 @@ pub(super) enum MarkKind {
     Start { media: Option<Duration>, header: Option<Arc<Header>> },
     /// A unit ends here, and another one begins.
     Boundary,
+    /// The same, and no picture is torn here.
+    Seam,
 }
 
 impl Mark {
@@ -57,7 +66,7 @@ impl Mark {
     pub(super) fn header(&self) -> Option<&Arc<Header>> {
         match &self.kind {
             MarkKind::Start { header, .. } => header.as_ref(),
-            MarkKind::Boundary => None,
+            MarkKind::Boundary | MarkKind::Seam => None,
         }
     }
 }
@@ -73,6 +82,8 @@ impl Source {
             pending_at: 0,
             marks: Vec::new(),
             boundary: 0,
+            seam: 0,
+            seam_came: now,
             began: now,
             has_start: false,
         }
@@ -113,8 +124,22 @@ impl Source {
                     self.mark_start(boundary, None);
                 }
             }
+            self.mark_seam(now);
         }
         Ok(())
+    }
+
+    fn mark_seam(&mut self, now: Instant) {
+        let known = self.reader.seam().filter(|seam| *seam > self.seam);
+        if known.is_some() {
+            self.seam_came = now;
+        }
+        let is_without = now.saturating_duration_since(self.seam_came) > PICTURE_MAX;
+        let any = (is_without && self.boundary > self.seam).then_some(self.boundary);
+        if let Some(at) = known.or(any) {
+            self.seam = at;
+            self.marks.push(Mark { at, kind: MarkKind::Seam });
+        }
     }
 
     fn mark_start(&mut self, at: u64, media: Option<Duration>) {

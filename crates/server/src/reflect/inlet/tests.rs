@@ -380,6 +380,34 @@ fn the_playlist_is_told_behind_the_bytes_and_forgets_before_they_are_gone() {
     hls.tell(|playlist| assert!(playlist.is_ended()));
 }
 
+#[test]
+fn parts_of_a_transport_stream_end_where_a_picture_begins() {
+    let hls = reflect::hls::Settings {
+        container: Container::Ts,
+        target: Duration::from_secs(1),
+        window: None,
+        part_target: Some(Duration::from_millis(200)),
+        backlog_size: BACKLOG,
+        first_number: 0,
+    };
+    let made = samples::ts(20, 1);
+    let mut harness = Harness::new(Settings { hls: Some(hls), ..settings(Framing::None) });
+    // Each piece ends within a picture.
+    made.bytes.chunks(5 * 188).for_each(|bytes| harness.give(bytes).expect("room"));
+    let (stream, hls) = (harness.stream(), harness.inlet.hls().expect("it is TS").clone());
+    let mut ends = Vec::new();
+    hls.tell(|playlist| {
+        for (number, index) in (0..playlist.next_number()).flat_map(|number| (0..9).map(move |index| (number, index))) {
+            if let reflect::hls::Found::There { range, .. } = playlist.part(number, index) {
+                ends.push(range.end as usize);
+            }
+        }
+    });
+    assert!(ends.len() > 5, "{ends:?}");
+    let is_picture = |end: &usize| stream[end + 1] & 0x5f == 0x41 && stream[end + 2] == 0;
+    assert!(ends.iter().all(is_picture), "{ends:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
