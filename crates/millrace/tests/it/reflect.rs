@@ -110,6 +110,32 @@ fn who_may_not_watch_or_push_is_told_so() {
 }
 
 #[test]
+fn who_plays_by_hls_is_a_viewer() {
+    let server = Server::start(&["reflect.streams=x hls=true hls_segment=1s", "reflect.viewers_per_client=1"]);
+    let mut pusher = Pusher::begin(&server, "x", &[]);
+    pusher.push(&stream(2_000, 250));
+    wait_until("it is known what it is", || !shown(&server, "x")["content_type"].is_null());
+    let from = "X-Forwarded-For: 192.0.2.1";
+    let ask = |path: &str, agent: &str| server.ask("GET", path, &[&format!("User-Agent: {agent}"), from], "");
+    let playlist = ask("/live/x/index.m3u8", "one");
+    assert_eq!(playlist.status, 200, "{}", playlist.body);
+    let segment = playlist.body.lines().find(|line| line.ends_with(".ts")).expect("a segment");
+    let path = format!("/live/x/{segment}");
+    let head = server.ask("HEAD", &path, &["User-Agent: one", from], "");
+    let len: u64 = head.header("content-length").parse().expect("a length");
+    assert_eq!((head.status, shown(&server, "x")["viewers"].as_u64()), (200, Some(1)));
+    let other = ask("/live/x/index.m3u8", "other");
+    assert_eq!(other.status, 429);
+    assert!(!other.header("retry-after").is_empty());
+    assert_eq!(viewers(&server, "x")[0]["hls"], true);
+    wait_until("it is gone", || shown(&server, "x")["viewers"] == 0);
+    assert_eq!(ask("/live/x/index.m3u8", "other").status, 200);
+    let sent = shown(&server, "x")["viewers_gone"]["sent_bytes"].as_u64().expect("a number");
+    assert_eq!(sent, playlist.body.len() as u64, "nothing of {len} bytes by HEAD");
+    assert_eq!(pusher.end(), 204);
+}
+
+#[test]
 fn streams_come_change_and_go_while_others_are_watched() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("millrace.toml");

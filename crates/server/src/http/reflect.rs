@@ -61,7 +61,7 @@ pub(super) async fn streams(State(app): State<Arc<App>>, request: Request, next:
     let Some((reflect, found)) = found else { return next.run(request).await };
     let answer = match found {
         Found::Stream(stream) => answer(&app, reflect, stream, request).await,
-        Found::Below(stream, name) => below(&app, reflect, &stream, &name, request).await,
+        Found::Below(stream, name) => below(&app, reflect, (&stream, &name), request).await,
     };
     answer.into_response()
 }
@@ -69,9 +69,8 @@ pub(super) async fn streams(State(app): State<Arc<App>>, request: Request, next:
 /// A playlist, or a segment.
 async fn below(
     app: &App,
-    reflect: &Control,
-    stream: &Stream,
-    name: &str,
+    reflect: &Arc<Control>,
+    (stream, name): (&Arc<Stream>, &str),
     request: Request,
 ) -> Result<Response, Problem> {
     let Some(hls) = stream.hls() else {
@@ -83,7 +82,13 @@ async fn below(
     let (parts, _) = request.into_parts();
     let path = parts.uri.path().rsplit_once('/').map_or("", |(above, _)| above);
     app.authorize_viewer(reflect, (stream, path), &parts, &query(&parts)?)?;
-    hls.answer(name, parts.uri.query()).await
+    let client = ClientAddress::of(app, &parts);
+    let session = reflect.visit(stream, (client.ip, client.is_proxy), &parts)?;
+    let answer = hls.answer(name, parts.uri.query()).await?;
+    Ok(match session {
+        Some(session) => answer.map(|body| session.count(body)),
+        None => answer,
+    })
 }
 
 fn query(parts: &Parts) -> Result<Query, Problem> {
@@ -329,6 +334,7 @@ fn viewer_json(viewer: &ViewerView) -> Value {
         "id": viewer.id.0.to_string(),
         "address": viewer.client,
         "worker": viewer.worker.map(|worker| worker.0),
+        "hls": viewer.is_hls,
         "seconds": viewer.age.as_secs(),
     })
 }

@@ -1,13 +1,14 @@
 //! The reflector's control plane: streams by their paths, who watches them, and how many may.
 //!
 //! In: settings, requests that want a stream, events of workers. Out: viewers for workers, what is known of streams and viewers.
-//! Cost: one lock per viewer that comes or goes, held for a look at each stream; none for a request that wants no stream, nor for
+//! Cost: one lock per viewer that comes or goes and per request by HLS, held for a look at each stream; none for a request that wants no stream, nor for
 //! what streams carry. Some 200 bytes per viewer.
 //! Locks: this one first, then a stream's, then the plane's.
 
 mod admission;
 mod moved;
 mod reload;
+mod sessions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use reflect::counters::EndCounts;
 use reflect::moved::Handed;
-use reflect::spec::{Command, EndedViewer, Event, ViewerId};
+use reflect::spec::{Command, EndReason, EndedViewer, Event, ViewerId};
 use tokio::sync::{Notify, mpsc, oneshot};
 use wire::{Bitrate, WorkerId};
 
@@ -32,6 +33,8 @@ use crate::worker::Message;
 pub use admission::{Admission, Arrived};
 pub(crate) use moved::Away;
 use moved::Hearing;
+pub use sessions::Session;
+use sessions::Sessions;
 
 /// Everything that can be asked of the reflector.
 pub struct Control {
@@ -57,6 +60,8 @@ struct State {
     /// By their numbers, those that were removed included while they have viewers.
     streams: BTreeMap<u64, Entry>,
     viewers: BTreeMap<ViewerId, Viewer>,
+    /// Of these, those that are players of HLS.
+    sessions: Sessions,
     per_client: PerAddress,
     /// Viewers that have a place, whether they are in the table yet or not.
     admitted: usize,
@@ -112,6 +117,8 @@ enum At {
     Worker(WorkerId),
     /// A task, which ends when it is told.
     Task(Arc<Notify>),
+    /// It asks for one piece after the other, by HLS.
+    Player(Arc<Session>),
 }
 
 /// What viewers may take.
@@ -192,6 +199,8 @@ pub struct ViewerView {
     pub client: Option<IpAddr>,
     /// Which worker sends; `None`: HTTP does.
     pub worker: Option<WorkerId>,
+    /// It is a player of HLS.
+    pub is_hls: bool,
     /// For how long it has been here.
     pub age: Duration,
 }
@@ -261,6 +270,9 @@ impl Control {
     fn remove(&self, ended: &EndedViewer) -> Option<Viewer> {
         let mut state = self.lock();
         let viewer = state.viewers.remove(&ended.id)?;
+        if let At::Player(session) = &viewer.at {
+            state.sessions.remove(session);
+        }
         if let Some(entry) = state.streams.get_mut(&viewer.admission.stream().number()) {
             entry.totals.sent_bytes += ended.sent_bytes;
             entry.totals.skips += u64::from(ended.skips);
@@ -279,17 +291,20 @@ impl Control {
 
     /// Ends a viewer. False: there is none.
     pub fn end_viewer(&self, id: ViewerId) -> bool {
-        match self.lock().viewers.get(&id).map(|viewer| &viewer.at) {
+        let state = self.lock();
+        match state.viewers.get(&id).map(|viewer| &viewer.at) {
             Some(At::Worker(worker)) => {
                 self.plane.workers().post(*worker, Message::Reflect(Command::EndViewer(id)));
-                true
             }
-            Some(At::Task(task)) => {
-                task.notify_one();
-                true
+            Some(At::Task(task)) => task.notify_one(),
+            Some(At::Player(session)) => {
+                let session = session.clone();
+                drop(state);
+                self.end_session(id, &session, Instant::now(), EndReason::Asked);
             }
-            None => false,
+            None => return false,
         }
+        true
     }
 
     /// Streams that are configured, by name.
@@ -313,8 +328,9 @@ impl Control {
             client: viewer.admission.client(),
             worker: match viewer.at {
                 At::Worker(worker) => Some(worker),
-                At::Task(_) => None,
+                At::Task(_) | At::Player(_) => None,
             },
+            is_hls: matches!(viewer.at, At::Player(_)),
             age: now.saturating_duration_since(viewer.since),
         };
         Some(of_stream.take(count).map(view).collect())
@@ -351,7 +367,9 @@ fn view(entry: &Entry) -> StreamView {
 }
 
 impl ProductControl for Control {
-    fn handle_timeout(&self, _now: Instant) {}
+    fn handle_timeout(&self, now: Instant) {
+        self.end_late_sessions(now);
+    }
 
     fn has_receivers(&self) -> bool {
         self.lock().admitted > 0

@@ -123,9 +123,14 @@ impl Hls {
         }
     }
 
+    /// The longest that a segment may play, rounded to seconds. `None` before the first segment.
+    pub fn target(&self) -> Option<Duration> {
+        self.playlist().target()
+    }
+
     /// How long what comes next is waited for (§6.2.5.2 of the draft: three target durations).
     fn patience(&self) -> Duration {
-        self.playlist().target().map_or(FIRST_MAX, |target| 3 * target)
+        self.target().map_or(FIRST_MAX, |target| 3 * target)
     }
 
     /// Waits until it is so, or the stream is gone; returns whether that was in time.
@@ -188,21 +193,15 @@ impl Waits {
     /// # Errors
     /// When one of the directives is no number, or the part stands without its segment.
     fn parse(query: &str) -> Result<Waits, Problem> {
-        let mut waits = Waits::default();
+        let mut waits = Waits { rest: passed_on(query), ..Waits::default() };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let wrong = || Problem::new(StatusCode::BAD_REQUEST, format!("{key} is no number"));
             match key {
                 "_HLS_msn" => waits.number = Some(number_of(value).ok_or_else(wrong)?),
                 "_HLS_part" => waits.part = Some(number_of(value).ok_or_else(wrong)?),
-                // They are for the playlist alone, and those that are not known are to be ignored.
-                _ if key.starts_with("_HLS_") => {}
-                // It would end the line, or the quoted address.
-                _ if pair.bytes().any(|byte| byte == b'"' || !byte.is_ascii_graphic()) => {}
-                _ => {
-                    waits.rest.push(if waits.rest.is_empty() { '?' } else { '&' });
-                    waits.rest.push_str(pair);
-                }
+                // Those that are not known are to be ignored.
+                _ => {}
             }
         }
         if waits.part.is_some() && waits.number.is_none() {
@@ -210,6 +209,18 @@ impl Waits {
         }
         Ok(waits)
     }
+}
+
+/// What of a query goes on in the addresses of a playlist, with a question mark: not what is for the playlist alone, and nothing that
+/// would end a line, or a quoted address.
+pub(super) fn passed_on(query: &str) -> String {
+    let goes_on = |pair: &&str| {
+        !pair.is_empty()
+            && !pair.starts_with("_HLS_")
+            && pair.bytes().all(|byte| byte != b'"' && byte.is_ascii_graphic())
+    };
+    let pairs = query.split('&').filter(goes_on).enumerate();
+    pairs.map(|(index, pair)| format!("{}{pair}", if index == 0 { '?' } else { '&' })).collect()
 }
 
 /// A segment, or a part of one, piece by piece.

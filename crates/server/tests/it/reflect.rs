@@ -6,12 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::body::Body;
+use axum::http::Request;
 use engine::{Receiver, mailbox};
 use pump::sample::Sample;
 use reflect::spec::{Command, EndReason, EndedViewer, Event, StreamId, ViewerId};
 use server::config::Config;
 use server::plane::workers::Workers;
-use server::plane::{Plane, placement};
+use server::plane::{Plane, ProductControl as _, placement};
 use server::reflect::control::{Admission, Arrived, Control, Found, Refusal};
 use server::reflect::stream::{Stream, StreamHandle, WriteError};
 use server::worker::Message;
@@ -191,6 +193,40 @@ async fn there_are_so_many_places_and_they_come_back() {
     test.apply(&format!("[reflect]\nbandwidth_max = \"1Mbps\"\n{streams}"));
     test.plane.start_drain();
     assert_eq!(test.admit("/live/a", "192.0.2.1").err(), Some(Refusal::Draining));
+}
+
+#[tokio::test]
+async fn players_of_hls_are_viewers_until_they_ask_no_more() {
+    let test = Harness::new(1, "[reflect]\nviewers_per_client = 2\n[[reflect.streams]]\nname = \"a\"\n");
+    test.push("/live/a").await;
+    let visit = |client: &str, agent: &str, target: &str| {
+        let request =
+            Request::get(format!("/live/a/{target}")).header("User-Agent", agent).body(()).expect("a request");
+        let client: IpAddr = client.parse().expect("an address");
+        test.control.visit(&test.stream("/live/a"), (Some(client), false), &request.into_parts().0)
+    };
+    let one = visit("192.0.2.1", "player", "index.m3u8?_HLS_msn=7&a=b").expect("a place").expect("a session");
+    visit("192.0.2.1", "player", "8.ts?a=b").expect("the same");
+    assert_eq!(test.control.viewer_count(), 1);
+    visit("192.0.2.1", "other", "8.ts?a=b").expect("a place");
+    assert_eq!(visit("192.0.2.1", "player", "index.m3u8").err(), Some(Refusal::ClientFull));
+    visit("192.0.2.2", "player", "index.m3u8?a=b").expect("a place");
+    assert_eq!(test.control.viewer_count(), 3);
+
+    let body = axum::body::to_bytes(one.count(Body::from("12345")), 10).await.expect("a body");
+    assert_eq!(body.len(), 5);
+    let viewers = test.control.viewers("a", ViewerId(0), 10).expect("a stream");
+    assert!(viewers.iter().all(|viewer| viewer.is_hls && viewer.worker.is_none()), "{viewers:?}");
+    assert!(test.control.end_viewer(viewers[2].id));
+    assert_eq!(test.control.viewer_count(), 2);
+    let now = Instant::now();
+    test.control.handle_timeout(now);
+    assert_eq!(test.control.viewer_count(), 2, "they may ask again");
+    test.control.handle_timeout(now + Duration::from_secs(30));
+    assert_eq!(test.control.viewer_count(), 0);
+    let totals = &test.control.streams()[0].totals;
+    assert_eq!((totals.begun, totals.sent_bytes), (3, 5));
+    visit("192.0.2.1", "player", "index.m3u8").expect("a place");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use reflect::spec::{EndedViewer, Join, NewViewer, StreamId, ViewerId};
 use tokio::sync::Notify;
 use wire::{Begun, Bitrate, WorkerId};
 
-use super::{At, Control, Refusal, Viewer};
+use super::{At, Control, Refusal, Session, Viewer};
 use crate::accept::household;
 use crate::reflect::access::Visit;
 use crate::reflect::stream::{Copied, Stream};
@@ -195,6 +195,20 @@ impl Admission {
             let (stream, age) = (StreamId(0), began.elapsed());
             control.remove(&EndedViewer { id, stream, reason, sent_bytes, skips, age });
         }))
+    }
+
+    /// Makes it the place of a player of HLS. Returns its session: that of another of its requests, if that was first.
+    pub(super) fn enter_session(self, session: Arc<Session>) -> Arc<Session> {
+        let control = self.control.clone();
+        let mut state = control.lock();
+        if let Some(first) = state.session(session.key()) {
+            drop(state);
+            return first;
+        }
+        state.sessions.insert(&session, self.id);
+        let (id, since) = (self.id, session.begun());
+        state.viewers.insert(id, Viewer { admission: self, at: At::Player(session.clone()), since });
+        session
     }
 
     fn enter(self, at: At) {

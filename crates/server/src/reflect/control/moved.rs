@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use reflect::moved::{Handed, MovedViewer};
-use reflect::spec::{Command, StreamId, ViewerId};
+use reflect::spec::{Command, EndReason, StreamId, ViewerId};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::{JoinHandle, block_in_place};
 
@@ -125,10 +125,11 @@ impl Control {
         streams.into_iter().filter(|stream| stream.is_plain() && !stream.is_over()).map(leaving).collect()
     }
 
-    /// Nobody is let in any more, and who is copied to is ended. Returns who hears what of which stream.
+    /// Nobody is let in any more, and who is copied to is ended, as is each session of HLS. Returns who hears what of which stream.
     fn leave(&self, sender: mpsc::Sender<Handed>) -> Vec<(u64, Hearing)> {
+        self.lock().leaving = Some(sender);
+        self.end_sessions(Instant::now(), EndReason::Asked, |_| true);
         let mut state = self.lock();
-        state.leaving = Some(sender);
         for viewer in state.viewers.values() {
             if let At::Task(task) = &viewer.at {
                 task.notify_one();
