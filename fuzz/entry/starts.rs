@@ -31,6 +31,7 @@ fn read(format: Format, stream: &[u8], piece: usize) -> (Vec<Event>, Option<Erro
             }
             assert!(reader.decided() <= reader.taken() && reader.boundary() <= reader.taken());
             decided = decided.max(reader.decided());
+            assert!(reader.seam().is_none_or(|seam| seam <= reader.boundary()));
             match read {
                 Ok(Some(event)) => events.push(event),
                 Ok(None) => break,
