@@ -199,7 +199,7 @@ impl Play {
             }
             Message::Count => {
                 self.shared.totals.reset();
-                self.viewers.iter_mut().for_each(|viewer| viewer.bytes = 0);
+                self.viewers.iter_mut().for_each(Viewer::count);
                 let passes = Schedule::new(now, self.setup.passing_per_second);
                 self.passes = (!self.setup.passing.is_empty()).then_some(passes);
             }
@@ -279,6 +279,7 @@ impl Play {
         totals.watching = watching;
         totals.waiting = self.staying() - watching - away;
         totals.shares = on_time().map(|viewer| viewer.bytes).collect();
+        on_time().filter_map(Viewer::longest_gap_ns).for_each(|gap_ns| totals.longest_gaps.record_ns(gap_ns));
         on_time().filter_map(|viewer| viewer.stalled_for(now)).for_each(|span| totals.stalls.record(span));
         totals
     }

@@ -56,6 +56,8 @@ pub struct Report {
     pub stalls: u64,
     /// How long that was.
     pub stall: Percentiles,
+    /// Of each viewer who is checked, the longest time between two arrivals.
+    pub longest_gap: Percentiles,
     /// From when a packet was made until it arrived, of those who are checked.
     pub latency: Percentiles,
     /// From the connection's beginning to the stream's first byte.
@@ -114,6 +116,7 @@ impl Report {
             others,
             stalls: sum(|part| part.stall_count),
             stall: merged(|part| &part.stalls),
+            longest_gap: merged(|part| &part.longest_gaps),
             latency: merged(|part| &part.latency),
             first_byte: merged(|part| &part.first_byte),
             picture: merged(|part| &part.picture),
@@ -186,6 +189,7 @@ impl fmt::Display for Report {
             table.fact(who, faults.to_string());
         }
         table.fact("latency", self.latency.to_string());
+        table.fact("longest gaps", self.longest_gap.to_string());
         table.fact("first byte", self.first_byte.to_string());
         table.fact("first picture", self.picture.to_string());
         if self.passing_first_byte.count > 0 {

@@ -37,6 +37,8 @@ pub(super) struct Totals {
     /// Times without a byte that were too long, and how long they were.
     pub(super) stall_count: u64,
     pub(super) stalls: Times,
+    /// Of each viewer who is checked, between two arrivals.
+    pub(super) longest_gaps: Times,
     /// What was wrong: with those who are checked, with those who are slow, and with others.
     pub(super) checked: Faults,
     pub(super) slow: Faults,

@@ -112,6 +112,9 @@ pub(super) struct Viewer {
     /// When something came last.
     last: Instant,
     is_stalled: bool,
+    /// The same by the kernel's time, of one who is checked, and the longest that he got nothing since the counting began.
+    arrived_ns: Option<u64>,
+    gap_ns: u64,
     /// Bytes of the stream since the counting began.
     pub(super) bytes: u64,
     /// Of a slow one: what he may read.
@@ -132,6 +135,8 @@ impl Viewer {
             look_at: now,
             last: now,
             is_stalled: false,
+            arrived_ns: None,
+            gap_ns: 0,
             bytes: 0,
             allowance: 0.0,
         }
@@ -156,6 +161,7 @@ impl Viewer {
         self.leave(shared);
         self.asked_ns = now_ns();
         (self.first_ns, self.has_begun, self.is_stalled, self.last) = (None, false, false, now);
+        self.arrived_ns = None;
         self.checker = shared.stream.as_ref().map(|stream| Checker::new(Arc::clone(stream)));
         match self.connect(shared) {
             Ok(socket) => self.phase = Phase::Connecting(socket),
@@ -307,6 +313,9 @@ impl Viewer {
 
     /// Takes bytes that arrived at a known time.
     fn take(&mut self, bytes: &[u8], at_ns: u64, totals: &mut Totals, now: Instant) {
+        if let Some(before_ns) = self.arrived_ns.replace(at_ns) {
+            self.gap_ns = self.gap_ns.max(at_ns.saturating_sub(before_ns));
+        }
         if self.first_ns.is_none() {
             self.first_ns = Some(at_ns);
             self.has_begun = self.checker.is_none();
@@ -386,6 +395,16 @@ impl Viewer {
                 shared.totals.slow_closed += 1;
             }
         }
+    }
+
+    /// The counting begins.
+    pub(super) fn count(&mut self) {
+        (self.bytes, self.gap_ns) = (0, 0);
+    }
+
+    /// The longest that he got nothing, of one of whom all arrivals are known.
+    pub(super) fn longest_gap_ns(&self) -> Option<u64> {
+        (self.role == Role::Checked && self.gap_ns > 0).then_some(self.gap_ns)
     }
 
     /// For how long he has got nothing, when that is too long.
