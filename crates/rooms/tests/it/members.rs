@@ -1,6 +1,5 @@
 //! Members of a conference: what they publish and watch comes and goes, and they stay.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use rooms::observer;
@@ -12,9 +11,9 @@ use srtp::Sealer;
 use wire::Product;
 use wire::Seq;
 use wire::codec::Codec;
-use wire::rtp::{HeaderWriter, Kind, RtpHeader, RtpPacket, classify};
+use wire::rtp::{HeaderWriter, RtpHeader};
 
-use crate::world::{PACKETS, World, addr, keys};
+use crate::world::{Media, PACKETS, World, keys, media_to};
 
 const FIRST: StreamId = StreamId(1);
 const SECOND: StreamId = StreamId(2);
@@ -31,16 +30,6 @@ fn meeting() -> World {
     world.watch(EVE, FIRST, down_track(21));
     world.drain();
     world
-}
-
-/// SSRC and number of each media packet that went to a session, in their order.
-fn media_to(session: SessionId, sent: &[(SocketAddr, Vec<u8>)]) -> Vec<(u32, u16)> {
-    let media = sent.iter().filter(|(to, data)| *to == addr(session) && classify(data) == Kind::Rtp);
-    let parsed = media.map(|(_, data)| {
-        let header = RtpPacket::parse_header(data).expect("a header");
-        (header.ssrc(), header.seq().0)
-    });
-    parsed.collect()
 }
 
 fn has_ended(world: &mut World, session: SessionId) -> bool {
@@ -90,14 +79,14 @@ fn a_pause_leaves_no_gap_and_ends_with_a_keyframe() {
     let mut world = meeting();
     world.watch(EVE, SECOND, down_track(22));
     let mut media = Vec::new();
-    let frame = |world: &mut World, is_keyframe: bool, media: &mut Vec<(u32, u16)>| {
+    let frame = |world: &mut World, is_keyframe: bool, media: &mut Vec<Media>| {
         world.now += Duration::from_millis(40);
         world.rooms.handle_timeout(world.now, &mut wire::Outbox::new(64 * 1_024));
         world.frame(ANN, is_keyframe);
         world.frame(BEN, is_keyframe);
         let sent = media_to(EVE, &world.drain());
-        media.extend(sent.iter().filter(|(ssrc, _)| *ssrc == 21));
-        [21, 22].map(|ssrc| sent.iter().filter(|(of, _)| *of == ssrc).count())
+        media.extend(sent.iter().filter(|packet| packet.ssrc == 21));
+        [21, 22].map(|ssrc| sent.iter().filter(|packet| packet.ssrc == ssrc).count())
     };
     assert_eq!(frame(&mut world, true, &mut media), [PACKETS, PACKETS]);
     world.command(Command::Pause { session: EVE, stream: FIRST, on: true });
@@ -107,7 +96,7 @@ fn a_pause_leaves_no_gap_and_ends_with_a_keyframe() {
     world.command(Command::Pause { session: EVE, stream: FIRST, on: false });
     assert_eq!(frame(&mut world, true, &mut media), [PACKETS, PACKETS]);
     assert_eq!(frame(&mut world, false, &mut media), [PACKETS, PACKETS]);
-    let numbers: Vec<u16> = media.iter().map(|(_, seq)| *seq).collect();
+    let numbers: Vec<u16> = media.iter().map(|packet| packet.seq).collect();
     assert_eq!(numbers.len(), 3 * PACKETS);
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1)), "{numbers:?}");
 }

@@ -1,6 +1,5 @@
 //! One session has many tracks, of many streams, in both directions.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use rooms::batch::Post;
@@ -8,10 +7,9 @@ use rooms::spec::{Command, EndReason, Event, PeerSpec, SessionId, StreamId, Work
 use sim::bare::{Sink, down_track};
 use srtp::Sealer;
 use wire::rtcp::{self, SenderInfo};
-use wire::rtp::{Kind, RtpPacket, classify};
 use wire::{CloseReason, LinkEvent, LinkId, LinkKind, Path, Product, Token};
 
-use crate::world::{PACKETS, World, addr, keys};
+use crate::world::{Media, PACKETS, World, addr, keys, media_to};
 
 const FIRST: StreamId = StreamId(1);
 const SECOND: StreamId = StreamId(2);
@@ -32,19 +30,8 @@ fn meeting() -> World {
     world
 }
 
-/// SSRC and transport-wide number of each media packet that went to a session, in their order.
-fn media_to(session: SessionId, sent: &[(SocketAddr, Vec<u8>)]) -> Vec<(u32, u16)> {
-    let media = sent.iter().filter(|(to, data)| *to == addr(session) && classify(data) == Kind::Rtp);
-    let parsed = media.map(|(_, data)| {
-        let header = RtpPacket::parse_header(data).expect("a header");
-        let number = header.extension(3).and_then(|value| value.first_chunk()).expect("a transport-wide number");
-        (header.ssrc(), u16::from_be_bytes(*number))
-    });
-    parsed.collect()
-}
-
-fn count_of(ssrc: u32, media: &[(u32, u16)]) -> usize {
-    media.iter().filter(|(of, _)| *of == ssrc).count()
+fn count_of(ssrc: u32, media: &[Media]) -> usize {
+    media.iter().filter(|packet| packet.ssrc == ssrc).count()
 }
 
 #[test]
@@ -58,7 +45,8 @@ fn a_session_gets_the_tracks_of_two_streams_under_one_row_of_transport_wide_numb
         media.extend(media_to(EVE, &world.drain()));
     }
     assert_eq!((count_of(21, &media), count_of(22, &media)), (2 * PACKETS, 2 * PACKETS));
-    let numbers: Vec<u16> = media.iter().map(|(_, number)| *number).collect();
+    let numbers: Vec<u16> =
+        media.iter().map(|packet| packet.transport_number.expect("a transport-wide number")).collect();
     assert_eq!(numbers, (0..4 * PACKETS as u16).collect::<Vec<_>>(), "one estimator hears of both");
     assert_eq!(world.rooms.counters().viewers, 3);
 }

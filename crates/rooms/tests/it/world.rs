@@ -12,6 +12,7 @@ use rooms::spec::{Command, DownTrackSpec, PeerSpec, SessionId, StreamId, StreamS
 use sim::bare::{Source, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::Codec;
+use wire::rtp::{Kind, RtpPacket, classify};
 use wire::{Bitrate, Datagram, Outbox, Product};
 
 /// Packets of a frame.
@@ -32,6 +33,25 @@ pub fn keys(session: SessionId) -> (SessionKeys, SessionKeys) {
 /// Where a session's peer is.
 pub fn addr(session: SessionId) -> SocketAddr {
     path(1 + (session.0 / 50_000) as u8, 1_000 + (session.0 % 50_000) as u16).remote
+}
+
+/// A media packet, as who gets it sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Media {
+    pub ssrc: u32,
+    pub seq: u16,
+    pub transport_number: Option<u16>,
+}
+
+/// The media packets that went to a session, in their order.
+pub fn media_to(session: SessionId, sent: &[(SocketAddr, Vec<u8>)]) -> Vec<Media> {
+    let media = sent.iter().filter(|(to, data)| *to == addr(session) && classify(data) == Kind::Rtp);
+    let parsed = media.map(|(_, data)| {
+        let header = RtpPacket::parse_header(data).expect("a header");
+        let number = header.extension(3).and_then(|value| value.first_chunk().copied());
+        Media { ssrc: header.ssrc(), seq: header.seq().0, transport_number: number.map(u16::from_be_bytes) }
+    });
+    parsed.collect()
 }
 
 impl World {
