@@ -4,6 +4,7 @@ mod client;
 mod dtls;
 mod line;
 mod publisher;
+mod service;
 mod turn;
 mod viewer;
 
@@ -19,6 +20,7 @@ pub use client::{Client, FRAGMENT, Way, restart_from_another_address};
 pub use dtls::Front;
 pub use line::Cut;
 pub use publisher::Publisher;
+pub use service::{Service, is_there, tell};
 pub use turn::{Echo, RELAY, TurnClient, Undisturbed, channel_data, relay_of, send_indication};
 pub use viewer::Viewer;
 

@@ -1,26 +1,26 @@
 //! A server that is replaced by a new one while streams are sent and watched.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use pump::sample::Sample;
 use tempfile::TempDir;
 use wire::Bitrate;
 
-use crate::common::{PATIENCE, millrace, wait_until};
+use crate::common::{PATIENCE, Service, is_there, millrace, wait_until};
 
-const PACKET: usize = 188;
+pub const PACKET: usize = 188;
 
 /// Bytes that are pushed at a time.
-const PIECE: usize = 50 * PACKET;
+pub const PIECE: usize = 50 * PACKET;
 
 /// How many come one behind the other, at most.
 const COMING: usize = 50;
@@ -35,7 +35,7 @@ fn who_watches_loses_and_repeats_no_byte_while_the_server_is_replaced_twice() {
     let mut pusher = Pusher::begin(&service.addr);
     let third = bytes.len() / 3 / PIECE * PIECE;
     pusher.push(&bytes[..4 * PIECE]);
-    service.wait_for_stream();
+    wait_for_stream(&service.addr);
     let mut viewers: Vec<Viewer> = (0..VIEWERS).map(|_| Viewer::begin(&service.addr, &bytes)).collect();
     // One who reads nothing until the end has most of it before him when he goes over.
     let idle = Viewer::connect(&service.addr);
@@ -59,7 +59,7 @@ fn who_watches_loses_and_repeats_no_byte_while_the_server_is_replaced_twice() {
         assert_eq!(to, bytes.len(), "viewer {number}, who began at {from}, has all");
     }
     assert_eq!(pusher.end(), 204);
-    wait_until("the first process ends with its source", || service.child.try_wait().expect("a child").is_some());
+    wait_until("the first process ends with its source", || service.has_ended());
     assert_eq!(service.child.wait().expect("a child").code(), Some(0));
     let successors = service.successors();
     wait_until("the second one ends too", || !is_there(successors[0]));
@@ -91,7 +91,7 @@ fn a_new_binary_that_does_not_start_changes_nothing() {
     let mut pusher = Pusher::begin(&service.addr);
     let (first, rest) = bytes.split_at(bytes.len() / 2 / PIECE * PIECE);
     pusher.push(first);
-    service.wait_for_stream();
+    wait_for_stream(&service.addr);
     let viewer = Viewer::begin(&service.addr, &bytes);
     write(&file, "[[reflect.streams]]\nname = \"x\"\npace = \"1%\"\n");
     service.tell("USR2");
@@ -102,14 +102,14 @@ fn a_new_binary_that_does_not_start_changes_nothing() {
         assert_eq!(part(&viewer.body(), &bytes).1, bytes.len());
     }
     assert_eq!(pusher.end(), 204);
-    assert!(service.child.try_wait().expect("a child").is_none());
+    assert!(!service.has_ended());
 
     write(&file, "[[reflect.streams]]\nname = \"x\"\n");
     service.tell("USR2");
     service.wait_for_successor(1);
     let main = format!("MAINPID={}\nREADY=1\n", service.successors()[0]);
     assert!([told(), told()].contains(&main), "whoever watches over it is told which process is it");
-    wait_until("it has nothing to do any more", || service.child.try_wait().expect("a child").is_some());
+    wait_until("it has nothing to do any more", || service.has_ended());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn viewers_go_on_where_the_new_process_fails_half_way() {
     let mut pusher = Pusher::begin(&service.addr);
     let mut parts = bytes.chunks(bytes.len() / 4 / PIECE * PIECE);
     pusher.push(parts.next().expect("a part"));
-    service.wait_for_stream();
+    wait_for_stream(&service.addr);
     let mut viewers: Vec<Viewer> = (0..VIEWERS).map(|_| Viewer::begin(&service.addr, &bytes)).collect();
     let idle = Viewer::connect(&service.addr);
     let failures = [
@@ -141,7 +141,7 @@ fn viewers_go_on_where_the_new_process_fails_half_way() {
         service.forget_what_was_said();
         viewers.push(Viewer::begin(&service.addr, &bytes));
     }
-    assert!(service.child.try_wait().expect("a child").is_none() && service.successors().is_empty());
+    assert!(!service.has_ended() && service.successors().is_empty());
     // Now one that is as it should be.
     installed.restore();
     service.tell("USR2");
@@ -154,7 +154,7 @@ fn viewers_go_on_where_the_new_process_fails_half_way() {
         assert_eq!(to, bytes.len(), "viewer {number}, who began at {from}, has all");
     }
     assert_eq!(pusher.end(), 204);
-    wait_until("the first process ends with its source", || service.child.try_wait().expect("a child").is_some());
+    wait_until("the first process ends with its source", || service.has_ended());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn who_comes_while_the_server_is_replaced_is_let_in() {
     let mut pusher = Pusher::begin(&service.addr);
     let (first, rest) = bytes.split_at(bytes.len() / 2 / PIECE * PIECE);
     pusher.push(first);
-    service.wait_for_stream();
+    wait_for_stream(&service.addr);
     // Some have been accepted, and say nothing before another process is there.
     let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&service.addr).expect("it listens")).collect();
     let (addr, is_replaced) = (service.addr.clone(), Arc::<AtomicBool>::default());
@@ -233,12 +233,15 @@ impl Installed {
     }
 }
 
-/// How long a body is that has all of a stream from where it begins, as soon as that can be told. The end alone cannot be
-/// recognised: packets that fill up are all alike.
-fn whole_len(body: &[u8], stream: &[u8]) -> Option<usize> {
-    let head = body.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
-    let packets = body[head..].chunks_exact(PACKET);
-    let begin = head + PACKET * packets.into_iter().position(is_start)?;
+/// How long an answer is that has all of a stream from where it begins, as soon as that can be told.
+fn whole_len(answer: &[u8], stream: &[u8]) -> Option<usize> {
+    let head = answer.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
+    Some(head + whole_body_len(&answer[head..], stream)?)
+}
+
+/// The same of its body. The end alone cannot be recognised: packets that fill up are all alike.
+pub fn whole_body_len(body: &[u8], stream: &[u8]) -> Option<usize> {
+    let begin = PACKET * body.chunks_exact(PACKET).position(is_start)?;
     let some = body.get(begin..begin + 40 * PACKET)?;
     let from = (0..stream.len()).step_by(PACKET).find(|at| stream[*at..].starts_with(some)).expect("its bytes");
     Some(begin + stream.len() - from)
@@ -258,113 +261,26 @@ fn part(body: &[u8], stream: &[u8]) -> (usize, usize) {
 }
 
 /// Whether one may begin with a packet: it says so itself (random_access_indicator).
-fn is_start(packet: &[u8]) -> bool {
+pub fn is_start(packet: &[u8]) -> bool {
     packet[0] == 0x47 && packet[3] & 0x20 != 0 && packet[4] > 0 && packet[5] & 0x40 != 0
 }
 
-fn is_there(pid: u32) -> bool {
-    // One that has ended and is nobody's child any more is gone.
-    Path::new(&format!("/proc/{pid}")).exists()
-}
-
-fn tell(pid: u32, signal: &str) {
-    assert!(Command::new("kill").args(["-s", signal, &pid.to_string()]).status().expect("kill runs").success());
-}
-
-/// A server, whatever process it is by now, and what all of them say.
-struct Service {
-    child: Child,
-    addr: String,
-    said: Arc<Mutex<String>>,
-}
-
-impl Service {
-    fn start(settings: &[&str]) -> Self {
-        Self::start_as(millrace(), &[], settings)
-    }
-
-    fn start_as(mut command: Command, flags: &[&str], settings: &[&str]) -> Self {
-        command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
-        let own = ["workers.count=2", "workers.udp_port=0", "log.filter=info", "reflect.viewers_per_client=1000"];
-        command.args(own.iter().chain(settings).flat_map(|setting| ["--set", setting]));
-        command.args(["--set", "tls.newcomers_per_client=1000", "--set", "http.connections_per_client=1000"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-        let said = Arc::<Mutex<String>>::default();
-        let (mut log, heard) = (BufReader::new(child.stderr.take().expect("a pipe")), said.clone());
-        thread::spawn(move || {
-            let mut line = String::new();
-            while log.read_line(&mut line).is_ok_and(|len| len > 0) {
-                heard.lock().expect("nobody panics").push_str(&std::mem::take(&mut line));
-            }
-        });
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("what it prints");
-        let (_, rest) = line.split_once("http://").expect("an address");
-        Service { addr: rest.trim().trim_end_matches('/').to_owned(), child, said }
-    }
-
-    /// Tells the process that is it now.
-    fn tell(&self, signal: &str) {
-        tell(self.successors().last().copied().unwrap_or(self.child.id()), signal);
-    }
-
-    fn forget_what_was_said(&self) {
-        self.said.lock().expect("nobody panics").clear();
-    }
-
-    fn open_files(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
-    }
-
-    fn has_said(&self, what: &str) -> bool {
-        self.said.lock().expect("nobody panics").contains(what)
-    }
-
-    /// The processes after the first, which have taken over.
-    fn successors(&self) -> Vec<u32> {
-        let said = self.said.lock().expect("nobody panics");
-        let numbers = said.lines().filter(|line| line.contains("has taken over")).filter_map(|line| {
-            let (_, rest) = line.split_once("successor=")?;
-            rest.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
-        });
-        numbers.collect()
-    }
-
-    /// There is something to watch.
-    fn wait_for_stream(&self) {
-        wait_until("it is known what it is", || {
-            let mut status = [0; 12];
-            (&Viewer::connect(&self.addr).0).read_exact(&mut status).expect("an answer");
-            status.ends_with(b"200")
-        });
-    }
-
-    fn wait_for_successor(&self, count: usize) {
-        wait_until("a new process takes over", || self.successors().len() == count);
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{}", self.said.lock().expect("nobody panics"));
-        }
-        for pid in self.successors().into_iter().filter(|pid| is_there(*pid)) {
-            Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().ok();
-        }
-        // It may have ended.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+/// There is something to watch.
+pub fn wait_for_stream(addr: &str) {
+    wait_until("it is known what it is", || {
+        let mut status = [0; 12];
+        (&Viewer::connect(addr).0).read_exact(&mut status).expect("an answer");
+        status.ends_with(b"200")
+    });
 }
 
 /// Who sends a stream, in chunks.
-struct Pusher {
+pub struct Pusher {
     socket: TcpStream,
 }
 
 impl Pusher {
-    fn begin(addr: &str) -> Self {
+    pub fn begin(addr: &str) -> Self {
         let mut socket = TcpStream::connect(addr).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
         let head = "PUT /live/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -372,7 +288,7 @@ impl Pusher {
         Pusher { socket }
     }
 
-    fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(PIECE) {
             let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
             self.socket.write_all(&chunk).expect("sent");
@@ -380,7 +296,7 @@ impl Pusher {
     }
 
     /// Ends the stream; returns the status of the answer.
-    fn end(&mut self) -> u16 {
+    pub fn end(&mut self) -> u16 {
         self.socket.write_all(b"0\r\n\r\n").expect("sent");
         let mut answer = [0; 12];
         self.socket.read_exact(&mut answer).expect("an answer");
