@@ -320,7 +320,6 @@ impl Reflect {
                 continue;
             }
             if viewer.is_sealed {
-                self.end(slot, EndReason::Asked, Patience::Some);
                 continue;
             }
             viewer.is_leaving = true;
@@ -330,7 +329,23 @@ impl Reflect {
         }
         self.releasing = Some(leaving);
         if leaving == 0 {
-            self.moved.push_back(Handed::Done);
+            self.all_are_away();
+        }
+    }
+
+    /// Nobody who goes over is here any more. Who is behind a cipher gets the rest of the unit that he is in, and is closed.
+    fn all_are_away(&mut self) {
+        self.moved.push_back(Handed::Done);
+        let staying: Vec<usize> =
+            self.viewers.iter().filter(|(_, viewer)| viewer.is_sealed).map(|(slot, _)| slot).collect();
+        for slot in staying {
+            let viewer = &mut self.viewers[slot];
+            if viewer.ending.is_none()
+                && let Some(stream) = self.streams.get(viewer.stream)
+            {
+                viewer.finish(stream, &mut self.counters);
+                self.make_ready(slot);
+            }
         }
     }
 
@@ -352,7 +367,7 @@ impl Reflect {
         if let Some(left) = self.releasing.as_mut().filter(|_| was_leaving) {
             *left -= 1;
             if *left == 0 {
-                self.moved.push_back(Handed::Done);
+                self.all_are_away();
             }
         }
     }
@@ -368,10 +383,8 @@ impl Reflect {
 
     /// Writes what a viewer is to get; false when the outbox has no room for it.
     fn serve(&mut self, slot: usize, out: &mut Outbox) -> bool {
-        if self.releasing.is_some() {
-            return true;
-        }
-        let Some(viewer) = self.viewers.get_mut(slot) else { return true };
+        let is_sent_to = |viewer: &&mut Viewer| viewer.is_finishing || self.releasing.is_none();
+        let Some(viewer) = self.viewers.get_mut(slot).filter(is_sent_to) else { return true };
         let Some(stream) = self.streams.get(viewer.stream) else { return true };
         let Some(link) = viewer.link.filter(|_| viewer.ending.is_none() && !viewer.is_blocked) else { return true };
         if viewer.turn == self.turn {
@@ -382,6 +395,8 @@ impl Reflect {
         if !viewer.feed.has_more(stream.window.extent().end) {
             if stream.is_ended {
                 self.end(slot, EndReason::StreamEnded, Patience::Some);
+            } else if viewer.is_finishing {
+                self.end(slot, EndReason::Asked, Patience::Some);
             }
             return true;
         }
@@ -394,7 +409,7 @@ impl Reflect {
         }
         viewer.turn = self.turn;
         let is_done = viewer.feed.write(link, &stream.source(), out);
-        if stream.is_ended {
+        if stream.is_ended || viewer.is_finishing {
             // He is closed when all of it was taken, and nobody tells of that.
             self.make_ready(slot);
         }

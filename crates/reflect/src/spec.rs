@@ -59,7 +59,7 @@ pub enum Command {
     /// End a viewer's connection at once.
     EndViewer(ViewerId),
     /// All viewers go over to another process (`Reflect::poll_moved`) when they have had a turn for what was told before; then
-    /// nothing more is sent from here: not to newcomers either, who are ended. Who is under a cipher cannot go over, and is ended when what was taken for him has left.
+    /// nothing more is sent from here: not to newcomers either, who are ended. Who is under a cipher cannot go over: he gets the rest of his unit, and is ended.
     Release,
     /// They stay after all: viewers are taken again, as those who were given away are (`Command::TakeUp`).
     Resume,

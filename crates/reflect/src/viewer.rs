@@ -51,6 +51,8 @@ pub(crate) struct Viewer {
     pub(crate) is_sealed: bool,
     /// He goes over to another process, or is about to.
     pub(crate) is_leaving: bool,
+    /// He gets what is ahead of him, and no more.
+    pub(crate) is_finishing: bool,
     /// Nothing more is sent to him.
     pub(crate) ending: Option<EndReason>,
     /// Bytes that he sent, which nobody looks at.
@@ -88,6 +90,7 @@ impl Viewer {
             paced: None,
             is_sealed: new.begun.cipher.is_some(),
             is_leaving: false,
+            is_finishing: false,
             ending: None,
             ignored_bytes: 0,
             sent_bytes: 0,
@@ -136,6 +139,7 @@ impl Viewer {
             paced: paced_bps.map(Bitrate::from_bps),
             is_sealed: false,
             is_leaving: false,
+            is_finishing: false,
             ending: None,
             ignored_bytes: ignored_bytes.min(u64::from(u32::MAX)) as usize,
             sent_bytes,
@@ -196,20 +200,35 @@ impl Viewer {
         if position >= begin {
             return Moved::GoesOn;
         }
-        let room = RESTS_MAX.saturating_sub(counters.rest_bytes);
-        let rest = if stream.terms.lag == Lag::Skip { stream.rest_of_unit(position, room) } else { None };
+        let rest = if stream.terms.lag == Lag::Skip { rest_of_unit(stream, position, counters) } else { None };
         let Some(rest) = rest else { return Moved::Ends };
         self.skips += 1;
         counters.skips += 1;
+        self.wait_behind(rest, begin, counters);
+        Moved::GoesOn
+    }
+
+    /// He gets the rest of the unit that he is in, as far as it is there, and no more.
+    pub(crate) fn finish(&mut self, stream: &Stream, counters: &mut Counters) {
+        self.settle(0, counters);
+        self.is_finishing = true;
+        let rest = match self.feed.place() {
+            Place::At(position) => rest_of_unit(stream, position, counters),
+            Place::Waits(_) => None,
+        };
+        self.wait_behind(rest.unwrap_or_default(), u64::MAX, counters);
+    }
+
+    /// He waits for a start point, behind the rest of a unit.
+    fn wait_behind(&mut self, rest: Bytes, from: u64, counters: &mut Counters) {
         // Who is within a unit has nothing else ahead.
         self.rest_bytes += rest.len() as u64;
         counters.rest_bytes += rest.len() as u64;
         // A header that has not begun is seen by nobody.
-        if self.feed.wait(begin) {
+        if self.feed.wait(from) {
             self.header = None;
         }
         self.feed.put_ahead(rest);
-        Moved::GoesOn
     }
 
     /// Begins at the newest start point, if he waits for one that is not older.
@@ -243,6 +262,11 @@ impl Viewer {
         let age = now.saturating_duration_since(began);
         EndedViewer { id, stream: name, reason, sent_bytes, skips, age }
     }
+}
+
+/// What a viewer is owed of the unit that he is in, while there is room for it.
+fn rest_of_unit(stream: &Stream, position: u64, counters: &Counters) -> Option<Bytes> {
+    stream.rest_of_unit(position, RESTS_MAX.saturating_sub(counters.rest_bytes))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use reflect::moved::Handed;
 use reflect::reflect::{Reflect, Settings};
 use reflect::spec::{Command, EndReason, Join, Terms, ViewerId};
 use reflect::window::Units;
-use world::{OWNER, World};
+use world::{HEAD, OWNER, World};
 
 #[test]
 fn the_corpus_of_streams_and_viewers_is_taken_up_or_refused() {
@@ -53,6 +53,29 @@ fn who_is_ended_on_his_way_does_not_go_over() {
     world.run();
     assert!(matches!(world.reflect.poll_moved(), Some(Handed::Done)));
     assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::Asked]);
+}
+
+/// A cipher's state stays: so that he can come again at once, he is closed, and not within a unit.
+#[test]
+fn who_is_behind_a_cipher_gets_the_rest_of_his_unit_and_is_closed() {
+    let mut world = world(10);
+    let [slow, begins, waits] = [Join::Newest, Join::Newest, Join::Next].map(|join| world.join_sealed(join));
+    let plain = world.join(Join::Newest);
+    world.give_room(slow, HEAD.len() + "header".len() + 1_000);
+    write_units(&mut world, 2);
+    world.tell();
+    world.command(Command::Release);
+    assert!(matches!(world.reflect.poll_moved(), Some(Handed::Viewer(viewer)) if viewer.id == ViewerId(plain)));
+    assert!(matches!(world.reflect.poll_moved(), Some(Handed::Done)));
+    assert!(world.ended.is_empty(), "nobody has room for what is owed him");
+    for viewer in [slow, begins, waits] {
+        world.give_room(viewer, usize::MAX);
+        assert!(world.links[&viewer].is_closed);
+    }
+    assert_eq!(world.received(slow), [&b"header"[..], &[7; 1_316]].concat());
+    assert_eq!((world.received(begins), world.received(waits)), (&[][..], &[][..]));
+    assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::Asked; 3]);
+    assert_eq!((world.reflect.counters().viewers, world.reflect.counters().rest_bytes), (0, 0));
 }
 
 /// What is over may be a hole in the file.

@@ -39,4 +39,5 @@ mod silence;
 mod skip;
 mod slow_reader;
 mod upgrade;
+mod upgrade_tls;
 mod uplink_loss;

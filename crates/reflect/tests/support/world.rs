@@ -14,8 +14,8 @@ use reflect::spec::{Command, EndedViewer, Event, Join, NewViewer, Pace, StreamId
 use reflect::window::Units;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use wire::{
-    Begun, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, Outbox, PieceSource, Product as _, Token,
-    WorkerId,
+    Begun, Bitrate, Cipher, CipherError, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, Opened, Outbox,
+    PieceSource, Product as _, Token, WorkerId,
 };
 
 pub const STREAM: StreamId = StreamId(1);
@@ -127,10 +127,19 @@ impl World {
     }
 
     pub fn join_at(&mut self, join: Join, pace: Option<Pace>) -> u64 {
+        self.begin(join, pace, Begun::default())
+    }
+
+    /// One whose connection is under a cipher.
+    pub fn join_sealed(&mut self, join: Join) -> u64 {
+        self.begin(join, None, Begun { cipher: Some(Box::new(NoCipher)), ..Begun::default() })
+    }
+
+    fn begin(&mut self, join: Join, pace: Option<Pace>, begun: Begun) -> u64 {
         self.next_viewer += 1;
         let id = ViewerId(self.next_viewer);
         let descriptor = File::open("/dev/null").expect("it is there").into();
-        let (begun, head) = (Begun::default(), HEAD.into());
+        let head = HEAD.into();
         let viewer = NewViewer { id, stream: STREAM, descriptor, begun, head, join, pace };
         self.command(Command::AddViewer(Box::new(viewer)));
         id.0
@@ -332,6 +341,24 @@ impl World {
             other => panic!("nobody asks for {other:?}"),
         }
     }
+}
+
+/// One that nobody asks for anything, as there is no engine.
+#[derive(Debug)]
+struct NoCipher;
+
+impl Cipher for NoCipher {
+    fn open(&mut self, _: &mut [u8]) -> Result<Opened, CipherError> {
+        unreachable!("the engine opens")
+    }
+
+    fn seal(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), CipherError> {
+        unreachable!("the engine seals")
+    }
+
+    fn poll_output(&mut self, _: &mut Vec<u8>) {}
+
+    fn end(&mut self, _: &mut Vec<u8>) {}
 }
 
 /// What another process makes of it.
