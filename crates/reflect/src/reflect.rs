@@ -74,6 +74,8 @@ pub struct Reflect {
     wants_release: bool,
     /// Nothing is sent any more: viewers go over to another process, of whom so many are still here.
     releasing: Option<usize>,
+    /// Nothing is sent yet: viewers are another process's still.
+    is_held: bool,
     moved: VecDeque<Handed>,
     /// How often something was written: who was in this turn is not settled before the next.
     turn: u64,
@@ -96,6 +98,7 @@ impl Reflect {
             events: VecDeque::new(),
             wants_release: false,
             releasing: None,
+            is_held: false,
             moved: VecDeque::new(),
             turn: 0,
             counters: Counters::default(),
@@ -130,7 +133,8 @@ impl Reflect {
             Command::AddViewer(new) => self.add_viewer(now, *new),
             Command::TakeUp(moved) => self.take_up(now, *moved),
             Command::Release => self.wants_release = true,
-            Command::Resume => (self.wants_release, self.releasing) = (false, None),
+            Command::Hold => (self.wants_release, self.releasing, self.is_held) = (false, None, true),
+            Command::Resume => self.resume(),
             Command::EndViewer(viewer) => {
                 if let Some(&slot) = self.viewers_by_id.get(&viewer) {
                     self.end(slot, EndReason::Asked, Patience::None);
@@ -349,6 +353,13 @@ impl Reflect {
         }
     }
 
+    /// Goes on to send.
+    fn resume(&mut self) {
+        (self.wants_release, self.releasing, self.is_held) = (false, None, false);
+        let streams: Vec<usize> = self.streams.iter().map(|(slot, _)| slot).collect();
+        streams.into_iter().for_each(|slot| self.start_turns(slot));
+    }
+
     /// A viewer's link is his own again. Who was ended meanwhile goes nowhere.
     fn give_away(&mut self, now: Instant, slot: usize, descriptor: OwnedFd, unread: Box<[u8]>) {
         if self.viewers.get(slot).is_some_and(|viewer| viewer.ending.is_some()) {
@@ -383,7 +394,7 @@ impl Reflect {
 
     /// Writes what a viewer is to get; false when the outbox has no room for it.
     fn serve(&mut self, slot: usize, out: &mut Outbox) -> bool {
-        let is_sent_to = |viewer: &&mut Viewer| viewer.is_finishing || self.releasing.is_none();
+        let is_sent_to = |viewer: &&mut Viewer| viewer.is_finishing || !(self.is_held || self.releasing.is_some());
         let Some(viewer) = self.viewers.get_mut(slot).filter(is_sent_to) else { return true };
         let Some(stream) = self.streams.get(viewer.stream) else { return true };
         let Some(link) = viewer.link.filter(|_| viewer.ending.is_none() && !viewer.is_blocked) else { return true };

@@ -61,7 +61,10 @@ pub enum Command {
     /// All viewers go over to another process (`Reflect::poll_moved`) when they have had a turn for what was told before; then
     /// nothing more is sent from here: not to newcomers either, who are ended. Who is under a cipher cannot go over: he gets the rest of his unit, and is ended.
     Release,
-    /// They stay after all: viewers are taken again, as those who were given away are (`Command::TakeUp`).
+    /// Nothing is sent until `Resume`: viewers of another process come, who are its own until then.
+    Hold,
+    /// All are sent to who are here, and newcomers are taken: of another process, or those who were given away and stay after
+    /// all (`Command::TakeUp`).
     Resume,
 }
 

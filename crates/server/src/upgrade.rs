@@ -46,6 +46,9 @@ const START_MAX: Duration = Duration::from_secs(20);
 /// Each further step. Viewers may be waiting.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
+/// Messages that the other process need not have answered before the next one: it is about one while others come.
+const AHEAD_MAX: usize = 8;
+
 /// One that is no longer heard of may be about to end by itself, and that says more than being killed.
 const END_MAX: Duration = Duration::from_millis(200);
 
@@ -123,6 +126,8 @@ pub(crate) enum Failed {
 pub(crate) struct Successor {
     channel: Channel,
     child: Option<Child>,
+    /// Messages that it has not said to have got.
+    owed: usize,
 }
 
 impl Successor {
@@ -139,7 +144,7 @@ impl Successor {
         let child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
         // The other end is the child's alone from here on.
         drop(command);
-        let mut successor = Successor { channel, child: Some(child) };
+        let mut successor = Successor { channel, child: Some(child), owed: 0 };
         match successor.give_sockets(sockets).and_then(|()| successor.hear(FromNew::Ready, START_MAX)) {
             Ok(()) => Ok(successor),
             Err(error) => Err(successor.end_because(error)),
@@ -177,7 +182,7 @@ impl Successor {
     ///
     /// # Errors
     /// When it does not take it.
-    pub(crate) fn give_stream(&self, stream: &TakenStream) -> anyhow::Result<()> {
+    pub(crate) fn give_stream(&mut self, stream: &TakenStream) -> anyhow::Result<()> {
         let TakenStream { record, file, feed } = stream;
         let descriptors: Vec<_> = [file.as_fd()].into_iter().chain(feed.as_ref().map(OwnedFd::as_fd)).collect();
         self.give(&FromOld::Stream(record.clone()), &descriptors).context("a stream")
@@ -187,7 +192,7 @@ impl Successor {
     ///
     /// # Errors
     /// When it does not take them.
-    pub(crate) fn give_viewers(&self, viewers: &[(ViewerRecord, OwnedFd)]) -> anyhow::Result<()> {
+    pub(crate) fn give_viewers(&mut self, viewers: &[(ViewerRecord, OwnedFd)]) -> anyhow::Result<()> {
         for some in viewers.chunks(DESCRIPTORS_MAX) {
             let records = some.iter().map(|(record, _)| record.clone()).collect();
             let descriptors: Vec<_> = some.iter().map(|(_, descriptor)| descriptor.as_fd()).collect();
@@ -200,7 +205,7 @@ impl Successor {
     ///
     /// # Errors
     /// When it does not take them.
-    pub(crate) fn give_silent(&self, silent: &[(&'static str, TcpStream)]) -> anyhow::Result<()> {
+    pub(crate) fn give_silent(&mut self, silent: &[(&'static str, TcpStream)]) -> anyhow::Result<()> {
         for some in silent.chunks(DESCRIPTORS_MAX) {
             let settings = some.iter().map(|(setting, _)| (*setting).to_owned()).collect();
             let descriptors: Vec<_> = some.iter().map(|(_, stream)| stream.as_fd()).collect();
@@ -215,7 +220,8 @@ impl Successor {
     /// When it does not; then it is ended.
     pub(crate) fn finish(&mut self) -> Result<(), Failed> {
         let said = self.channel.send(&FromOld::Done, &[], STEP_MAX).map_err(anyhow::Error::from);
-        if let Err(error) = said.and_then(|()| self.hear(FromNew::TakenOver, STEP_MAX)) {
+        let got = said.and_then(|()| self.hear_of(0));
+        if let Err(error) = got.and_then(|()| self.hear(FromNew::TakenOver, STEP_MAX)) {
             let error = self.end_because(error);
             // It may have said so just before it was ended, and then nobody knows what it has sent.
             let has_begun = self.hear(FromNew::TakenOver, Duration::from_millis(1)).is_ok();
@@ -259,9 +265,19 @@ impl Successor {
         }
     }
 
-    fn give(&self, value: &FromOld, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+    fn give(&mut self, value: &FromOld, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
         self.channel.send(value, descriptors, STEP_MAX)?;
-        self.hear(FromNew::Got, STEP_MAX)
+        self.owed += 1;
+        self.hear_of(AHEAD_MAX)
+    }
+
+    /// Waits until it has got all but so many messages.
+    fn hear_of(&mut self, owed_max: usize) -> anyhow::Result<()> {
+        while self.owed > owed_max {
+            self.hear(FromNew::Got, STEP_MAX)?;
+            self.owed -= 1;
+        }
+        Ok(())
     }
 
     fn hear(&self, expected: FromNew, time_max: Duration) -> anyhow::Result<()> {
@@ -292,13 +308,15 @@ pub(crate) struct TakenStream {
     pub(crate) feed: Option<OwnedFd>,
 }
 
-/// What the process before had.
-#[derive(Debug, Default)]
-pub(crate) struct Taken {
-    pub(crate) streams: Vec<TakenStream>,
-    pub(crate) viewers: Vec<(ViewerRecord, OwnedFd)>,
+/// What the process before gives at a time.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A stream. All come before the first viewers.
+    Stream(TakenStream),
+    /// Viewers, with their connections.
+    Viewers(Vec<(ViewerRecord, OwnedFd)>),
     /// Who has said nothing, and at which setting's listener he was accepted.
-    pub(crate) silent: Vec<(String, OwnedFd)>,
+    Silent(Vec<(String, OwnedFd)>),
 }
 
 impl Predecessor {
@@ -348,28 +366,33 @@ impl Predecessor {
         }
     }
 
-    /// Says that workers run, and takes all that there is. Blocks.
+    /// Says that workers run: what there is may come.
+    ///
+    /// # Errors
+    /// When the other process is gone.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        self.say(FromNew::Running)
+    }
+
+    /// What comes next; `None`: that was all. Each is asked for when the one before is done with. Blocks.
     ///
     /// # Errors
     /// When the other process ends in between.
-    pub(crate) fn take(&self) -> anyhow::Result<Taken> {
-        self.say(FromNew::Running)?;
-        let mut taken = Taken::default();
-        loop {
-            let (said, descriptors) = self.channel.receive::<FromOld>(STEP_MAX)?;
-            let mut descriptors = descriptors.into_iter();
-            match said {
-                FromOld::Stream(record) => {
-                    let file = Arc::new(File::from(descriptors.next().context("a stream without a file")?));
-                    taken.streams.push(TakenStream { record, file, feed: descriptors.next() });
-                }
-                FromOld::Viewers(records) => taken.viewers.extend(records.into_iter().zip(descriptors)),
-                FromOld::Silent(settings) => taken.silent.extend(settings.into_iter().zip(descriptors)),
-                FromOld::Done => return Ok(taken),
-                FromOld::Sockets { .. } | FromOld::Begin => bail!("the process before begins again"),
+    pub(crate) fn take(&self) -> anyhow::Result<Option<Taken>> {
+        let (said, descriptors) = self.channel.receive::<FromOld>(STEP_MAX)?;
+        let mut descriptors = descriptors.into_iter();
+        let taken = match said {
+            FromOld::Stream(record) => {
+                let file = Arc::new(File::from(descriptors.next().context("a stream without a file")?));
+                Taken::Stream(TakenStream { record, file, feed: descriptors.next() })
             }
-            self.say(FromNew::Got)?;
-        }
+            FromOld::Viewers(records) => Taken::Viewers(records.into_iter().zip(descriptors).collect()),
+            FromOld::Silent(settings) => Taken::Silent(settings.into_iter().zip(descriptors).collect()),
+            FromOld::Done => return Ok(None),
+            FromOld::Sockets { .. } | FromOld::Begin => bail!("the process before begins again"),
+        };
+        self.say(FromNew::Got)?;
+        Ok(Some(taken))
     }
 
     /// Says that all of it is this process's own from now on.

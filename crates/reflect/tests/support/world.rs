@@ -150,7 +150,7 @@ impl World {
         self.run();
     }
 
-    /// Another process goes on, which knows no more than it is told in bytes.
+    /// Another process goes on, which knows no more than it is told in bytes, and sends nothing before it is told to.
     pub fn hand_over(&mut self) {
         self.command(Command::Release);
         let mut moved: Vec<MovedViewer> = Vec::new();
@@ -161,13 +161,19 @@ impl World {
         let state: BacklogState = again(&self.backlog.state(self.now));
         self.backlog = Backlog::restore(self.now, state).expect("it is as it was");
         self.reflect = Reflect::new(self.settings.clone());
+        self.command(Command::Hold);
         self.add_stream(self.terms);
+        let received = |world: &World| world.links.values().map(|link| link.received.len()).sum::<usize>();
+        let before = received(self);
         for viewer in moved {
             let state: ViewerState = again(&viewer.state);
             self.returning.push_back(viewer.id.0);
             self.command(Command::TakeUp(Box::new(MovedViewer { state, ..viewer })));
         }
         assert!(self.returning.is_empty(), "each has his connection");
+        self.tell();
+        assert_eq!(received(self), before, "they are the other process's still");
+        self.command(Command::Resume);
     }
 
     /// A viewer's connection takes more.

@@ -115,13 +115,34 @@ impl Inherited {
             running.reflect.apply(&config.reflect).context("reflect")?;
             return Ok(Silent::default());
         };
-        let taken = block_in_place(|| predecessor.take()).context("taking over from the process before")?;
-        let Taken { streams, viewers, silent } = taken;
-        let coming = running.reflect.prepare(&config.reflect, streams).context("reflect")?;
-        block_in_place(|| predecessor.finish())?;
-        let viewers = running.reflect.take_up(coming, viewers);
+        let (mut streams, mut prepared, mut silent) = (Vec::new(), None, Silent::default());
+        predecessor.run()?;
+        while let Some(taken) = block_in_place(|| predecessor.take()).context("taking over from the process before")? {
+            match taken {
+                Taken::Stream(stream) => streams.push(stream),
+                Taken::Viewers(viewers) => {
+                    let coming = match &mut prepared {
+                        Some(coming) => coming,
+                        none => none.insert(
+                            running
+                                .reflect
+                                .prepare(&config.reflect, std::mem::take(&mut streams))
+                                .context("reflect")?,
+                        ),
+                    };
+                    running.reflect.take_in(coming, viewers);
+                }
+                Taken::Silent(more) => silent.0.extend(more),
+            }
+        }
+        let coming = match prepared {
+            Some(coming) => coming,
+            None => running.reflect.prepare(&config.reflect, streams).context("reflect")?,
+        };
+        predecessor.finish()?;
+        let viewers = running.reflect.take_up(coming);
         tracing::info!(viewers, "this process has taken over");
-        Ok(Silent(silent))
+        Ok(silent)
     }
 }
 

@@ -35,8 +35,8 @@ const FLUSH: Duration = Duration::from_millis(5);
 /// Viewers that workers have given away and nobody has taken. With more the thread that hears the workers waits.
 const MOVED_MAX: usize = 1_024;
 
-/// Viewers of one message at most.
-const BATCH: usize = 200;
+/// Viewers of one message at most: while the next process takes these in, others are given away here.
+const BATCH: usize = 100;
 
 /// A stream's source that another process has the connection of.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Control {
     ///
     /// # Errors
     /// When it could not begin, or could not be done: then what is here is of no use to anybody.
-    pub(crate) async fn give_away(&self, successor: &Successor) -> Result<(Away, anyhow::Result<()>), Failed> {
+    pub(crate) async fn give_away(&self, successor: &mut Successor) -> Result<(Away, anyhow::Result<()>), Failed> {
         let leaving = self.prepare_to_leave().context("preparing streams to go over").map_err(Failed::Before)?;
         let (sender, moved) = mpsc::channel(MOVED_MAX);
         let mut feds = HashMap::new();
@@ -141,14 +141,12 @@ impl Control {
     /// Has workers give all viewers away, and gives them on.
     async fn release(
         &self,
-        successor: &Successor,
+        successor: &mut Successor,
         mut moved: mpsc::Receiver<Handed>,
         (away, given): (&mut Away, &mut anyhow::Result<()>),
         indices: &HashMap<StreamId, u32>,
     ) -> anyhow::Result<()> {
-        for worker in self.plane.workers().ids() {
-            self.plane.workers().post(worker, Message::Reflect(Command::Release));
-        }
+        self.tell_workers(|| Command::Release);
         let (mut workers, mut count_given) = (self.plane.workers().count(), 0);
         let until = Instant::now() + VIEWERS_MAX;
         while workers > 0 {
@@ -186,16 +184,14 @@ impl Control {
             state.feeding.extend(feeding);
             (state.settings.clone(), totals)
         };
-        for worker in self.plane.workers().ids() {
-            self.plane.workers().post(worker, Message::Reflect(Command::Resume));
-        }
-        let coming = self.prepare(&settings, streams)?;
+        let mut coming = self.prepare(&settings, streams)?;
         for entry in self.lock().streams.values_mut() {
             if let Some(totals) = totals.get(entry.stream.name()) {
                 entry.totals = totals.clone();
             }
         }
-        Ok(self.take_up(coming, viewers))
+        self.take_in(&mut coming, viewers);
+        Ok(self.take_up(coming))
     }
 
     /// A viewer who leaves with his connection. `None`: his stream has not gone.
@@ -218,33 +214,45 @@ impl Control {
         }
     }
 
-    /// Has streams as the settings say, those of another process among them. Nothing of these is changed.
+    /// Has streams as the settings say, those of another process among them. Nothing of these is changed, and nobody is sent
+    /// anything before `take_up`.
     ///
     /// # Errors
     /// What cannot be had.
     pub(crate) fn prepare(&self, settings: &config::Reflect, streams: Vec<TakenStream>) -> std::io::Result<Coming> {
+        self.tell_workers(|| Command::Hold);
         let mut coming = Coming::new(streams);
         self.apply_with(settings, &mut coming)?;
+        let state = self.lock();
+        let found = |name: &String| state.stream(name).filter(|_| coming.taken.contains(name));
+        coming.found = coming.names.iter().map(found).collect();
+        drop(state);
         Ok(coming)
     }
 
-    /// Goes on with streams that were prepared, and their viewers. Returns how many of these there are.
-    pub(crate) fn take_up(self: &Arc<Self>, coming: Coming, viewers: Vec<(ViewerRecord, OwnedFd)>) -> usize {
-        let Coming { names, taken, fed, .. } = coming;
-        let found: Vec<Option<Arc<Stream>>> = {
-            let state = self.lock();
-            names.iter().map(|name| state.stream(name).filter(|_| taken.contains(name))).collect()
-        };
-        let mut count = 0;
+    /// Gives workers viewers of streams that were prepared.
+    pub(crate) fn take_in(self: &Arc<Self>, coming: &mut Coming, viewers: Vec<(ViewerRecord, OwnedFd)>) {
         for (record, descriptor) in viewers {
-            let Some(Some(stream)) = found.get(record.stream as usize) else { continue };
-            count += 1;
+            let Some(Some(stream)) = coming.found.get(record.stream as usize) else { continue };
+            coming.viewers += 1;
             self.take_up_viewer(stream, record, descriptor);
         }
-        for (number, fed, handle) in fed {
+    }
+
+    /// Goes on with what was prepared. Returns how many viewers there are.
+    pub(crate) fn take_up(self: &Arc<Self>, coming: Coming) -> usize {
+        self.tell_workers(|| Command::Resume);
+        coming.unheard.iter().for_each(|number| self.begin_sources(*number));
+        for (number, fed, handle) in coming.fed {
             self.hear(number, fed, handle);
         }
-        count
+        coming.viewers
+    }
+
+    fn tell_workers(&self, command: impl Fn() -> Command) {
+        for worker in self.plane.workers().ids() {
+            self.plane.workers().post(worker, Message::Reflect(command()));
+        }
     }
 
     fn take_up_viewer(self: &Arc<Self>, stream: &Arc<Stream>, record: ViewerRecord, descriptor: OwnedFd) {

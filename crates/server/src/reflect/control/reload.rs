@@ -119,8 +119,11 @@ impl Control {
             }
         };
         tracing::info!(stream = name, path, "stream");
+        let is_asked_later = coming.is_held && *framing == Framing::None && fed.is_none();
+        coming.unheard.extend(Some(number).filter(|_| is_asked_later));
+        let is_asked = fed.is_none() && !is_asked_later;
         let entry = Entry {
-            sources: if fed.is_none() { self.start_sources(&stream, *framing, config) } else { None },
+            sources: if is_asked { self.start_sources(&stream, *framing, config) } else { None },
             hearing: None,
             stream,
             path: path.as_str().into(),
@@ -160,6 +163,14 @@ pub(crate) struct Coming {
     waiting: Vec<TakenStream>,
     /// Those that are here.
     pub(super) taken: Vec<String>,
+    /// By the numbers that viewers know them by.
+    pub(super) found: Vec<Option<Arc<Stream>>>,
+    /// How many viewers have come.
+    pub(super) viewers: usize,
+    /// The other process may still go on with them: no source is asked before it is known that it does not.
+    is_held: bool,
+    /// Whose own sources are to be asked then.
+    pub(super) unheard: Vec<u64>,
     /// Whose source goes on, by number.
     pub(super) fed: Vec<(u64, Fed, StreamHandle)>,
 }
@@ -167,7 +178,7 @@ pub(crate) struct Coming {
 impl Coming {
     pub(super) fn new(waiting: Vec<TakenStream>) -> Self {
         let names = waiting.iter().map(|stream| stream.record.name.clone()).collect();
-        Coming { names, waiting, ..Coming::default() }
+        Coming { names, waiting, is_held: true, ..Coming::default() }
     }
 
     fn take(&mut self, name: &str) -> Option<TakenStream> {
