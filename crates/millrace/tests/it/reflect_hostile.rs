@@ -208,3 +208,17 @@ fn without_descriptors_the_log_says_so_and_who_watches_goes_on() {
     let lines = says().lines().filter(|line| line.contains("can be accepted")).count();
     assert!(lines < 20, "{lines} lines");
 }
+
+/// What follows there is the request of another of the proxy's clients (RFC 9112 §11.2).
+#[test]
+fn who_says_no_length_behind_a_proxy_gets_nothing_of_what_follows_on_its_connection() {
+    let server = Server::start(&["reflect.streams=x"]);
+    let mut socket = connect(&server.addr);
+    let put = "PUT /live/x HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
+    let get = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    socket.write_all([put, get].concat().as_bytes()).expect("sent");
+    let mut answers = String::new();
+    socket.read_to_string(&mut answers).expect("both");
+    assert!(answers.starts_with("HTTP/1.1 411 ") && answers.contains("HTTP/1.1 204 "), "{answers}");
+    assert_eq!(shown(&server, "x")["received_bytes"], 0);
+}

@@ -40,11 +40,12 @@ pub(super) async fn show_in(mut arrival: Arrival, version: Version, site: &Site)
 /// Reads the first request of a connection as far as it has to be read to tell whether it is a viewer's.
 async fn meet(arrival: &mut Arrival, site: &Site) -> Option<Box<Viewer>> {
     let (until, reflect) = (Instant::now() + WAIT, site.reflect()?);
+    let is_proxy = site.believes(arrival.client.ip().to_canonical());
     loop {
         let received = &mut arrival.begun.received;
         match decide(received, |path| reflect.is_stream(path)) {
             Decision::Viewer(viewer) => return Some(viewer),
-            Decision::Other => match length(received, |path| reflect.is_stream(path)) {
+            Decision::Other => match length(received, is_proxy, |path| reflect.is_stream(path)) {
                 Length::Fine => return None,
                 Length::Lacks(at) => {
                     *received = [&received[..at], LENGTH, &received[at..]].concat().into();
