@@ -469,6 +469,7 @@ impl Door {
                 };
                 let Some(arrival) = shown else { return count(&self.counts.viewers) };
                 let client = arrival.client.ip().to_canonical();
+                hosts.site.limit(&arrival.stream);
                 let stream = arrival.into_stream();
                 // It has a place there before it gives up the one that it has here.
                 let entered = tokio::select! {

@@ -33,7 +33,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use rooms::spec::SessionId;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
@@ -119,6 +119,11 @@ impl Site {
     /// Whether an address is a reverse proxy's.
     pub(crate) fn believes(&self, ip: IpAddr) -> bool {
         self.app.proxies.has(ip)
+    }
+
+    /// Has the kernel end a connection whose client takes nothing.
+    pub(crate) fn limit(&self, socket: &TcpStream) {
+        self.app.connections.limit(socket);
     }
 
     /// The reflector, while it has streams.

@@ -30,8 +30,9 @@ use hyper::{Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -59,6 +60,8 @@ pub struct Limits {
     /// A request's header, and then its body, must be here within this time. Also how long a connection may be idle, which it
     /// is by HTTP/2 when no request waits for us and nothing of an answer is taken.
     pub request_timeout: Duration,
+    /// A client that takes nothing of what it is sent for so long is closed, also where its answer goes on for as long as it likes.
+    pub unacknowledged_max: Duration,
     /// A connection that is older is closed behind the request that it has, even when its client reads no answer.
     pub age_max: Duration,
 }
@@ -69,6 +72,7 @@ impl Default for Limits {
             connections_max: 10_000,
             connections_per_client: 1_000,
             request_timeout: Duration::from_secs(30),
+            unacknowledged_max: Duration::from_secs(60),
             age_max: Duration::from_secs(10 * 60),
         }
     }
@@ -174,6 +178,7 @@ impl Connections {
             };
             let remote = client.ip().to_canonical();
             let Some(network) = self.network(remote, proxies) else { continue };
+            self.limit(&stream);
             let entered = tokio::select! {
                 _ = closing.as_mut() => break,
                 entered = self.places.enter(network) => Entered(entered),
@@ -196,6 +201,14 @@ impl Connections {
             return None;
         }
         Some(network)
+    }
+
+    /// Has the kernel end a connection whose client takes nothing.
+    pub(super) fn limit(&self, socket: &TcpStream) {
+        let ms = u32::try_from(self.limits.unacknowledged_max.as_millis()).unwrap_or(u32::MAX);
+        if let Err(error) = set_tcp_user_timeout(socket, ms) {
+            tracing::debug!(%error, "a connection has no limit to what its client does not take");
+        }
     }
 
     /// Waits for a place for a connection that was accepted elsewhere. `None`: its client has as many as it may have.

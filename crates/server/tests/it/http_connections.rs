@@ -234,6 +234,23 @@ async fn a_client_that_reads_no_answers_is_cut_off_in_the_end() {
     server.wait_for_open(0).await;
 }
 
+/// However long its answer may go on, as a stream's does.
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_what_it_is_sent_is_cut_off() {
+    let limits = Limits {
+        unacknowledged_max: Duration::from_millis(300),
+        age_max: 10 * LONG,
+        request_timeout: 10 * LONG,
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut client = server.connect().await;
+    let requests = "GET /app.js HTTP/1.1\r\nHost: h\r\n\r\n".repeat(1_000);
+    let flood = async { while client.write_all(requests.as_bytes()).await.is_ok() {} };
+    timeout(LONG, flood).await.expect("the server closes");
+    server.wait_for_open(0).await;
+}
+
 #[tokio::test]
 async fn at_the_end_requests_under_way_are_answered_and_nobody_else_is_let_in() {
     let mut server = Server::start(Limits::default()).await;
