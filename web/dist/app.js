@@ -86,13 +86,20 @@ Players find it at
 ${address}` });
       return fail("it is not for browsers");
     }
-    const { Hls, Events, ErrorTypes } = await import("./hls.js");
+    const { Hls, Events, ErrorTypes } = await loadHls();
     if (signal.aborted) return;
     if (!Hls.isSupported()) {
       video2.addEventListener("error", broken, { signal });
       return this.open(stream.hls);
     }
-    const player = new Hls({ enableWorker: false, backBufferLength: 30, xhrSetup: (request2) => this.sign(request2) });
+    const player = new Hls({
+      // A worker would be made of a blob, which the page's policy does not allow.
+      enableWorker: false,
+      backBufferLength: 30,
+      // The first segment is fetched while the element opens, and not at the next tenth of a second.
+      startFragPrefetch: true,
+      xhrSetup: (request2) => this.sign(request2)
+    });
     this.hls = player;
     player.on(Events.ERROR, (_, error) => {
       const status = error.response?.code;
@@ -151,6 +158,9 @@ ${address}` });
     }
   }
 };
+function loadHls() {
+  return import("./hls.js");
+}
 function canPlay(video2, type) {
   return type !== null && video2.canPlayType(type) !== "";
 }
@@ -1190,9 +1200,10 @@ async function startPage() {
   setInterval(() => void refresh(), LIST_EVERY_MS);
   const wanted = query.get("watch");
   if (wanted) watch(wanted);
+  const played = query.get("play");
+  if (played) void loadHls().catch(() => void 0);
   await refresh();
   if (millrace.watcher || millrace.player) return;
-  const played = query.get("play");
   if (played) play(played);
   else if (millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
 }

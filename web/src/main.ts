@@ -4,7 +4,7 @@
 // Addresses: `/` plays the stream `demo` when it is live; `/?watch=NAME` watches at once, and `/?play=NAME` plays a
 // reflected stream; `/?publish=NAME` fills in the form, with `&source=`, `&codec=`, `&simulcast=0` and `&size=960x540` if wanted.
 
-import { Player } from "./player.js";
+import { Player, loadHls } from "./player.js";
 import { Publisher, type PublishOptions } from "./publish.js";
 import { reflected, streams, type Reflected, type Stream } from "./signal.js";
 import { kilobits, showLayers, showPlaying, showStats } from "./view.js";
@@ -286,9 +286,11 @@ export async function startPage(): Promise<void> {
   setInterval(() => void refresh(), LIST_EVERY_MS);
   const wanted = query.get("watch");
   if (wanted) watch(wanted);
+  const played = query.get("play");
+  // Beside the list, which says whether it is HLS.
+  if (played) void loadHls().catch(() => undefined);
   await refresh();
   if (millrace.watcher || millrace.player) return;
-  const played = query.get("play");
   if (played) play(played);
   else if (millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
 }

@@ -112,14 +112,20 @@ export class Player {
       this.enter({ kind: "elsewhere", why: `${stream.content_type} is not for browsers.\nPlayers find it at\n${address}` });
       return fail("it is not for browsers");
     }
-    const { Hls, Events, ErrorTypes } = await import("./hls.js");
+    const { Hls, Events, ErrorTypes } = await loadHls();
     if (signal.aborted) return;
     if (!Hls.isSupported()) {
       video.addEventListener("error", broken, { signal });
       return this.open(stream.hls);
     }
-    // A worker would be made of a blob, which the page's policy does not allow.
-    const player = new Hls({ enableWorker: false, backBufferLength: 30, xhrSetup: (request) => this.sign(request) });
+    const player = new Hls({
+      // A worker would be made of a blob, which the page's policy does not allow.
+      enableWorker: false,
+      backBufferLength: 30,
+      // The first segment is fetched while the element opens, and not at the next tenth of a second.
+      startFragPrefetch: true,
+      xhrSetup: (request) => this.sign(request),
+    });
     this.hls = player;
     player.on(Events.ERROR, (_, error) => {
       const status = error.response?.code;
@@ -181,6 +187,11 @@ export class Player {
       [framesBefore, timeBefore, readAt] = [frames, video.currentTime, now];
     }
   }
+}
+
+/** What plays HLS; whoever knows that it will be needed asks before. */
+export function loadHls(): Promise<typeof hls> {
+  return import("./hls.js");
 }
 
 /** What the element plays without help: WebM, MP4 and sound. */
