@@ -386,7 +386,7 @@ impl Stream {
             return;
         }
         writer.inlet.end(now);
-        self.tell(&mut writer, now);
+        self.tell_all(&mut writer, now);
         writer.source = None;
         self.let_go(&mut writer);
         self.timer.notify_one();
@@ -446,7 +446,7 @@ impl Stream {
     fn begin_anew(&self, writer: &mut Writer, now: Instant, bytes: &[u8]) -> Result<(), Trouble> {
         let pending = writer.inlet.take_pending();
         let inlet = Inlet::new(now, settings(&writer.config, writer.framing)).map_err(Trouble::Memory)?;
-        self.tell(writer, now);
+        self.tell_all(writer, now);
         self.let_go(writer);
         (writer.readers, writer.copies, writer.is_ready) = (Vec::new(), None, false);
         (writer.inlet, writer.edition) = (inlet, writer.edition.wrapping_add(1));
@@ -499,6 +499,12 @@ impl Stream {
             writer.wakes_at = due;
             self.timer.notify_one();
         }
+    }
+
+    /// The same, and what waits for more besides: of this edition no more comes.
+    fn tell_all(&self, writer: &mut Writer, now: Instant) {
+        writer.inlet.hurry();
+        self.tell(writer, now);
     }
 
     fn tell_growth(&self, writer: &mut Writer, now: Instant) {

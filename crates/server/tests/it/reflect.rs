@@ -275,6 +275,33 @@ async fn who_watches_a_stream_that_is_removed_gets_what_is_left_and_others_go_on
 }
 
 #[tokio::test]
+async fn who_watches_is_told_of_all_before_a_stream_ends() {
+    for is_removed in [true, false] {
+        let test = Harness::new(1, "[[reflect.streams]]\nname = \"a\"\n");
+        let handle = test.push("/live/a").await;
+        test.serve("/live/a");
+        // The first is told of, and the second waits.
+        for _ in 0..2 {
+            handle.write(&test.bytes).await.expect("taken");
+        }
+        handle.break_off();
+        if is_removed {
+            test.apply("");
+        } else {
+            let other = test.stream("/live/a").claim(Instant::now(), Some("audio/mpeg")).expect("nobody else does");
+            other.write(&[0xff, 0xfb, 0x90, 0].repeat(1_000)).await.expect("taken");
+        }
+        let messages = std::iter::from_fn(|| test.workers[0].try_recv());
+        let growths = messages.filter_map(|message| match message {
+            Message::Reflect(Command::Grown { stream: StreamId(FIRST), growth }) => Some(growth.extent.end),
+            _ => None,
+        });
+        let (told, came) = (growths.max().expect("it grew"), 3 * test.bytes.len() as u64);
+        assert!(told + 1_000 > came, "{told} of {came}, less what came before the first start point");
+    }
+}
+
+#[tokio::test]
 async fn what_is_pushed_in_another_format_is_another_stream_for_workers() {
     let test = Harness::new(1, "[[reflect.streams]]\nname = \"a\"\n");
     let handle = test.push("/live/a").await;
