@@ -27,6 +27,7 @@ mod pump_live;
 mod reflect;
 mod reflect_access;
 mod reflect_hostile;
+mod reflect_sources;
 mod relay;
 mod relay_dtls;
 mod relay_hostile;

@@ -31,7 +31,12 @@ impl World {
         let mut pusher = Pusher::begin(&server, "x", &[]);
         pusher.push(&bytes[..rest]);
         wait_until("it is there", || shown(&server, "x")["received_bytes"] == rest);
-        World { server, pusher, bytes, rest }
+        // There is a key frame every half a second; workers may be told of the last a moment later.
+        let step = kbps as usize * 1_000 / 8 / 2;
+        wait_until("the newest start point is told", || newest(&server, &bytes) + step + step / 4 >= rest);
+        let world = World { server, pusher, bytes, rest };
+        world.until_viewers(0);
+        world
     }
 
     fn connect(&self) -> TcpStream {
@@ -72,6 +77,13 @@ impl World {
         let pieces = pieces(body, &self.bytes);
         assert!(pieces.len() == 1 && pieces[0].1 == self.bytes.len(), "{pieces:?}");
     }
+}
+
+/// Where a viewer begins who comes now.
+fn newest(server: &Server, bytes: &[u8]) -> usize {
+    let mut body = vec![0; 48 * PACKET];
+    Viewer::begin(server, "x", false).socket().read_exact(&mut body).expect("so much");
+    pieces(&body, bytes)[0].0
 }
 
 fn connect(addr: &str) -> TcpStream {
@@ -221,4 +233,23 @@ fn who_says_no_length_behind_a_proxy_gets_nothing_of_what_follows_on_its_connect
     socket.read_to_string(&mut answers).expect("both");
     assert!(answers.starts_with("HTTP/1.1 411 ") && answers.contains("HTTP/1.1 204 "), "{answers}");
     assert_eq!(shown(&server, "x")["received_bytes"], 0);
+}
+
+#[test]
+fn a_full_disk_costs_lines_of_the_access_log_and_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let settings = ["reflect.streams=x backlog=4MiB pace=free", "reflect.access_log=/dev/full"];
+    let world = World::new(Server::start_with_files_and_log(1_000, &log, &settings), 20_000, 150);
+    let good = Viewer::begin(&world.server, "x", false);
+    for _ in 0..20 {
+        drop(Viewer::begin(&world.server, "x", false));
+    }
+    world.until_viewers(1);
+    let refused = "millrace_reflect_access_log_lines_total{what=\"refused\"}";
+    wait_until("their lines are lost", || world.server.metric(refused) >= 20.0);
+    let says = fs::read_to_string(&log).expect("a file");
+    let lines: Vec<&str> = says.lines().filter(|line| line.contains("the access log cannot be written")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("No space left on device"), "{says}");
+    drop(world.finish(good));
 }
