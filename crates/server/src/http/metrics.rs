@@ -94,6 +94,9 @@ fn make_page(app: &App) -> String {
     write_workers(&mut page, app.plane.workers());
     write_negotiators(&mut page, &app.rooms);
     write_rooms(&mut page, app.plane.workers());
+    if let Some(livekit) = &app.livekit {
+        page.set(&[(String::new(), livekit.counters())]);
+    }
     if let Some(pump) = &app.pump {
         pump::write(&mut page, pump);
         let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters.clone());
