@@ -280,7 +280,8 @@ pub enum LinkRequest {
         /// Bytes of the longest frame.
         bytes: usize,
     },
-    /// Let a TCP connection send no faster than that.
+    /// Let a TCP connection send no faster than that. The kernel takes no less beyond what is on its way than leaves in 50 ms,
+    /// whatever `StreamOptions::unsent_max` is.
     Pace {
         /// The link.
         link: LinkId,

@@ -184,7 +184,7 @@ impl Links {
 
     fn pace(&self, id: LinkId, rate: Bitrate) {
         if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get(id)
-            && let Err(error) = sys::set_pacing(stream.as_fd(), rate)
+            && let Err(error) = stream.set_pace(rate)
         {
             tracing::debug!(%error, link = ?id, "a link cannot be paced");
         }

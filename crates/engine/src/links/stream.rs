@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::framing::Framing;
-use wire::{Begun, CloseReason, LinkId, LinkKind, Outbox, Piece, StreamOptions};
+use wire::{Begun, Bitrate, CloseReason, LinkId, LinkKind, Outbox, Piece, StreamOptions};
 
 use super::buffers::{Backlog, Buffers};
 use super::rest::Rest;
@@ -20,7 +20,11 @@ use crate::sys::{self, BufferSide, Interest, KernelTls};
 
 /// Bytes written to one connection before others get their turn. What is left is told as if the kernel had no room, which
 /// it says it has at once.
-const WRITE_MAX: usize = 256 * 1_024;
+const WRITE_MAX: usize = 1_024 * 1_024;
+
+/// Of a second: what leaves in it at a connection's pace the kernel takes at once, up to `PACED_UNSENT_MAX` bytes.
+const PACED_PART: u64 = 20;
+const PACED_UNSENT_MAX: u64 = 4 << 20;
 
 /// For how long a connection that nobody wants may take to end.
 pub(super) const CLOSING_MAX: Duration = Duration::from_secs(30);
@@ -158,6 +162,14 @@ impl Stream {
             is_drained: false,
             room: Room::Free,
         })
+    }
+
+    /// Lets the kernel send no faster, and take as much at once as a fast pace needs.
+    pub(super) fn set_pace(&self, rate: Bitrate) -> io::Result<()> {
+        sys::set_pacing(self.as_fd(), rate)?;
+        let Some(unsent_max) = self.options.unsent_max else { return Ok(()) };
+        let paced = rate.bps() / 8 / PACED_PART;
+        sys::set_unsent_max(self.as_fd(), unsent_max.max(paced.min(PACED_UNSENT_MAX) as u32))
     }
 
     /// Makes a connection, which is under way.
