@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use reflect::backlog::Backlog;
+use reflect::coalesce::Share;
 use reflect::moved::{BacklogState, MovedViewer, ViewerState};
 use reflect::reflect::{Reflect, Settings};
 use reflect::spec::{Command, StreamId, Terms, ViewerId};
@@ -38,8 +39,8 @@ pub fn moved(data: &[u8]) {
     if backlog.append(&[7; 5_000]).is_ok() {
         backlog.mark_start(now);
         backlog.mark_boundary();
-        let growth = Arc::new(backlog.take_growth());
-        reflect.handle_command(now, Command::Grown { stream: STREAM, growth });
+        let growth = Arc::new(backlog.take_growth(false));
+        reflect.handle_command(now, Command::Grown { stream: STREAM, growth, share: Share::ALL });
         backlog.take_hole();
     }
     run(&mut reflect, &mut out, now);

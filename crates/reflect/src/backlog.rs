@@ -9,6 +9,7 @@
 //! Memory: the window, a step, and what workers are slow to let go of: together no more than two windows. Then nothing is
 //! taken until they have, and the source waits.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,9 +19,12 @@ use wire::WorkerId;
 use crate::moved::{BacklogState, Places};
 use crate::window::{BOUNDARIES_MAX, Bytes, Extent, Growth, Header, STARTS_MAX, StartPoint, Units, Window};
 
-/// Growth of no more than so many bytes goes to those who wait for it by a copy, as a send of that is cheaper than one of a
-/// file's pages. To be measured.
+/// No more than the last so many bytes go to those who wait for them by a copy, as a send of that is cheaper than one of a
+/// file's pages.
 pub const FRESH_MAX: usize = 16 * 1_024;
+
+/// Growth of so many times at most is sent by a copy: what viewers wait for who have their turns in shares.
+const FRESH_TIMES: usize = 12;
 
 /// The window's beginning moves in steps of this part of it: each is a look at every viewer and a hole.
 const STEPS: u64 = 16;
@@ -49,8 +53,10 @@ pub struct Backlog {
     last_start: Option<u64>,
     last_boundary: Option<u64>,
     news: Growth,
+    /// The last bytes once more, `FRESH_MAX` or more of them.
     fresh: Vec<u8>,
-    is_fresh: bool,
+    /// Where the last growths that were told of began.
+    told: VecDeque<u64>,
 }
 
 impl Backlog {
@@ -67,7 +73,7 @@ impl Backlog {
             last_boundary: None,
             news: nothing_new(Extent::default()),
             fresh: Vec::new(),
-            is_fresh: true,
+            told: VecDeque::with_capacity(FRESH_TIMES),
         }
     }
 
@@ -106,10 +112,8 @@ impl Backlog {
         }
         let mut window = Window::new(units);
         window.grow(&told);
-        // Of what nobody was told there is no copy.
-        let is_fresh = before.end == after.end;
         let backlog = Backlog::new(size, units);
-        Some(Backlog { window, hole, last_start, last_boundary, news, is_fresh, ..backlog })
+        Some(Backlog { window, hole, last_start, last_boundary, news, ..backlog })
     }
 
     /// The newest start point that is there, told of or not, and the header before it. `None`: there is none that has one.
@@ -157,9 +161,14 @@ impl Backlog {
         if over > self.news.extent.begin {
             self.news.extent.begin = over.next_multiple_of(self.step);
         }
-        self.is_fresh &= self.fresh.len() + bytes.len() <= FRESH_MAX;
-        if self.is_fresh {
+        if bytes.len() > FRESH_MAX {
+            self.fresh.clear();
+        } else {
             self.fresh.extend_from_slice(bytes);
+            let over = self.fresh.len().saturating_sub(2 * FRESH_MAX);
+            if over > 0 {
+                self.fresh.drain(..over + FRESH_MAX);
+            }
         }
         Ok(at)
     }
@@ -206,16 +215,29 @@ impl Backlog {
         self.news.headers.push(Header { from, bytes: Arc::new(bytes.into()) });
     }
 
-    /// What is new since it was last asked for, for all workers that read (`Command::Grown`).
-    pub fn take_growth(&mut self) -> Growth {
+    /// What is new since it was last asked for, for all workers that read (`Command::Grown`). `in_shares`: not all viewers had
+    /// a turn for what was told last.
+    pub fn take_growth(&mut self, in_shares: bool) -> Growth {
         let next = nothing_new(self.news.extent);
         let mut growth = std::mem::replace(&mut self.news, next);
-        let fresh = std::mem::take(&mut self.fresh).into_boxed_slice();
-        let is_fresh = std::mem::replace(&mut self.is_fresh, true) && !fresh.is_empty();
-        growth.fresh = is_fresh.then(|| fresh.into());
+        growth.fresh = self.take_fresh(in_shares);
         self.window.grow(&growth);
         self.window.forget();
         growth
+    }
+
+    /// A copy of what is new, and of what was before if viewers wait for that. `None`: it is too much.
+    fn take_fresh(&mut self, in_shares: bool) -> Option<Bytes> {
+        let (told, end) = (self.window.extent().end, self.end());
+        let from = if in_shares { self.told.front().copied() } else { None };
+        if self.told.len() == FRESH_TIMES {
+            self.told.pop_front();
+        }
+        self.told.push_back(told);
+        let new = (end - told) as usize;
+        let len = ((end - from.unwrap_or(told)) as usize).min(FRESH_MAX).min(self.fresh.len());
+        let copy = &self.fresh[self.fresh.len() - len..];
+        (len > 0 && new <= len).then(|| Arc::new(copy.into()))
     }
 
     /// A worker reads from now on. Returns all that the others were told of (`Command::AddStream`); it may still read before
@@ -266,7 +288,7 @@ mod tests {
             backlog.mark_start(Instant::now());
             backlog.mark_boundary();
         }
-        backlog.take_growth().extent
+        backlog.take_growth(false).extent
     }
 
     #[test]
@@ -274,9 +296,9 @@ mod tests {
         let mut backlog = Backlog::new(SIZE, Units::Fixed(188));
         assert_eq!(filled(&mut backlog, 16), Extent { begin: 0, end: SIZE });
         assert_eq!(backlog.append(&[1]), Ok(SIZE));
-        assert_eq!(backlog.take_growth().extent, Extent { begin: PAGE, end: SIZE + 1 });
+        assert_eq!(backlog.take_growth(false).extent, Extent { begin: PAGE, end: SIZE + 1 });
         assert_eq!(backlog.append(&[1; 9]), Ok(SIZE + 1));
-        assert_eq!(backlog.take_growth().extent, Extent { begin: PAGE, end: SIZE + 10 });
+        assert_eq!(backlog.take_growth(false).extent, Extent { begin: PAGE, end: SIZE + 10 });
     }
 
     #[test]
@@ -295,7 +317,7 @@ mod tests {
         backlog.remove_reader(one);
         backlog.append(&[0; 3 * PAGE as usize]).expect("room");
         assert_eq!(backlog.take_hole(), None, "nobody was told");
-        backlog.take_growth();
+        backlog.take_growth(false);
         assert_eq!(backlog.take_hole(), Some(2 * PAGE..5 * PAGE));
     }
 
@@ -318,7 +340,7 @@ mod tests {
             backlog.mark_boundary();
             backlog.append(&[1; 4]).expect("room");
         }
-        let growth = backlog.take_growth();
+        let growth = backlog.take_growth(false);
         assert_eq!((growth.starts.len(), growth.boundaries.len()), (1_021, 7_944));
         assert_eq!(backlog.add_reader(WorkerId(0)), Growth { fresh: None, ..growth });
     }
@@ -328,7 +350,7 @@ mod tests {
         let mut backlog = Backlog::new(1 << 20, Units::Marked);
         let now = Instant::now();
         backlog.append(&[1; 10_000]).expect("room");
-        backlog.take_growth();
+        backlog.take_growth(false);
         backlog.append(&[1; 10_000]).expect("room");
         backlog.set_header_at(4_000, b"header");
         backlog.mark_start_at(4_000, now);
@@ -336,14 +358,14 @@ mod tests {
         backlog.mark_boundary_at(6_000);
         backlog.mark_boundary_at(5_000);
         backlog.mark_start_at(20_000, now);
-        let growth = backlog.take_growth();
+        let growth = backlog.take_growth(false);
         let starts: Vec<u64> = growth.starts.iter().map(|start| start.at).collect();
         assert_eq!((starts, growth.boundaries), (vec![4_000, 20_000], vec![6_000]));
         assert_eq!(growth.headers.iter().map(|header| header.from).collect::<Vec<_>>(), [4_000]);
         backlog.append(&[1; 1 << 20]).expect("room");
         backlog.mark_start_at(24_000, now);
         backlog.mark_boundary_at(24_000);
-        let growth = backlog.take_growth();
+        let growth = backlog.take_growth(false);
         assert_eq!((growth.starts, growth.boundaries), (vec![], vec![]), "they are over");
     }
 
@@ -353,14 +375,33 @@ mod tests {
         backlog.append(&[1; 10]).expect("room");
         backlog.append(&[2; 10]).expect("room");
         assert_eq!(
-            backlog.take_growth().fresh.as_deref().map(|bytes| bytes.to_vec()),
+            backlog.take_growth(false).fresh.as_deref().map(|bytes| bytes.to_vec()),
             Some([[1; 10], [2; 10]].concat())
         );
-        assert_eq!(backlog.take_growth().fresh, None);
+        assert_eq!(backlog.take_growth(false).fresh, None);
         backlog.append(&[1; FRESH_MAX]).expect("room");
         backlog.append(&[1]).expect("room");
-        assert_eq!(backlog.take_growth().fresh, None);
+        assert_eq!(backlog.take_growth(false).fresh, None);
         backlog.append(&[3]).expect("room");
-        assert_eq!(backlog.take_growth().fresh.as_deref().map(|bytes| bytes.to_vec()), Some(vec![3]));
+        assert_eq!(backlog.take_growth(false).fresh.as_deref().map(|bytes| bytes.to_vec()), Some(vec![3]));
+    }
+
+    #[test]
+    fn who_had_no_turn_for_a_while_gets_a_copy_too() {
+        let mut backlog = Backlog::new(SIZE, Units::Fixed(1));
+        let mut last = 0;
+        for byte in 1..=20 {
+            backlog.append(&[byte; 1_000]).expect("room");
+            last = backlog.take_growth(true).fresh.expect("few bytes").len();
+        }
+        assert_eq!(last, 13_000, "the last times'");
+        backlog.append(&[21; 9_000]).expect("room");
+        let fresh = backlog.take_growth(true).fresh.expect("few bytes");
+        assert_eq!((fresh.len(), fresh[0], fresh[7_383]), (FRESH_MAX, 13, 20));
+        backlog.append(&[22; FRESH_MAX]).expect("room");
+        backlog.append(&[23]).expect("room");
+        assert_eq!(backlog.take_growth(true).fresh, None);
+        backlog.append(&[24]).expect("room");
+        assert_eq!(backlog.take_growth(true).fresh.map(|fresh| fresh.len()), Some(FRESH_MAX));
     }
 }

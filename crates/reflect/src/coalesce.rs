@@ -1,85 +1,142 @@
-//! When to tell workers that a stream has grown.
+//! When to tell workers that a stream has grown, and how many viewers get it then.
 //!
-//! In: how many bytes came, and the time. Out: whether to tell now, or when.
+//! In: that bytes came, and the time. Out: whether to tell now, and whose turn it is, or when to ask again.
 //!
-//! Each time costs a wake and a send per viewer, whose segments are mostly not full, so the interval is the strongest
-//! lever there is: 40 ms instead of 5 ms is a sixth of the CPU. What nobody tells of is late. So what comes after a pause
-//! is told of at once, and otherwise a few full segments are waited for, between a lower and an upper bound in time.
+//! A send costs about the same whether it carries one segment or five, so how often each viewer is sent to is the strongest
+//! lever there is. What nobody is sent is late. So what comes after a pause goes to all at once, and otherwise each viewer
+//! has a turn once in an interval (`Intervals::all`), which is longer where a worker has very many viewers (`TURN`).
+//!
+//! **Turns come when bytes do**: who is sent to just behind some gets all of them fresh, and what waits for him is younger by
+//! half of their distance. So a clock of ours decides only where nothing comes.
+//! **Many viewers have their turns in shares**, one share in a step: a worker that sends to a thousand at once takes as long
+//! as half an interval, for which the last of them waits.
 //! Cost: some 60 bytes per stream.
 
 use std::time::{Duration, Instant};
 
-/// Payload of a segment at an MTU of 1,500, with timestamps (RFC 7323).
-const SEGMENT: usize = 1_448;
+/// So many viewers have their turns in shares: to send to all of them at once takes milliseconds.
+const MANY: usize = 200;
+
+/// Of a worker's time, for each of its viewers. To send to one takes it half of that, or less.
+const TURN: Duration = Duration::from_micros(22);
+
+/// An interval grows with the number of viewers as far as this.
+const CROWDED: Duration = Duration::from_millis(100);
 
 /// How much waiting is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals {
-    /// Not told more often than that, however much comes.
-    pub min: Duration,
-    /// Nothing waits longer than that. After a pause of this length nothing waits.
-    pub max: Duration,
-    /// Bytes that are worth telling of: each viewer gets as many.
-    pub bytes: usize,
+    /// From one share of many viewers to the next, about.
+    pub step: Duration,
+    /// From one turn of a viewer to his next, about. After a pause of this length nothing waits.
+    pub all: Duration,
 }
 
 impl Default for Intervals {
-    /// Four full segments, within 5 to 20 ms.
+    /// What is sent has waited for fifteen milliseconds on average where it comes all ten, for twenty where it flows.
     fn default() -> Self {
-        Intervals { min: Duration::from_millis(5), max: Duration::from_millis(20), bytes: 4 * SEGMENT }
+        Intervals { step: Duration::from_millis(10), all: Duration::from_millis(36) }
     }
 }
 
 impl Intervals {
-    /// For very many viewers on few cores: sixteen full segments, within 20 to 40 ms.
+    /// For very many viewers on few cores.
     pub fn dense() -> Self {
-        Intervals { min: Duration::from_millis(20), max: Duration::from_millis(40), bytes: 16 * SEGMENT }
+        Intervals { all: Duration::from_millis(60), ..Intervals::default() }
     }
 }
 
-/// What one stream has that nobody was told of.
+/// How many of a stream's viewers have a turn, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share(u16);
+
+impl Share {
+    /// All of them.
+    pub const ALL: Share = Share(1_000);
+
+    /// So much of them, all at most.
+    pub fn of(part: Duration, whole: Duration) -> Self {
+        let thousandths = part.as_micros() * 1_000 / whole.as_micros().max(1);
+        Share(thousandths.min(1_000) as u16)
+    }
+
+    /// In thousandths.
+    pub fn thousandths(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// What one stream has that not all viewers had a turn for.
 #[derive(Clone, Debug)]
 pub struct Coalescer {
     intervals: Intervals,
-    waiting: usize,
+    /// Viewers who have not had a turn since bytes came last, in thousandths.
+    owed: u16,
+    /// Bytes came since it was last told.
+    is_new: bool,
     /// `None`: nobody was ever told.
     told_at: Option<Instant>,
+    /// From one turn of a viewer to his next.
+    all: Duration,
+    in_shares: bool,
 }
 
 impl Coalescer {
-    /// Of a stream without a byte.
+    /// Of a stream without a byte or a viewer.
     pub fn new(intervals: Intervals) -> Self {
-        Coalescer { intervals, waiting: 0, told_at: None }
+        Coalescer { intervals, owed: 0, is_new: false, told_at: None, all: intervals.all, in_shares: false }
     }
 
-    /// So many bytes came. `poll_timeout` says when they are due.
-    pub fn handle_bytes(&mut self, count: usize) {
-        self.waiting += count;
+    /// How many viewers a worker has, of all streams: of those that have viewers of this one, that with most.
+    pub fn set_viewers(&mut self, count: usize) {
+        let crowded = (TURN * u32::try_from(count).unwrap_or(u32::MAX)).min(CROWDED);
+        (self.all, self.in_shares) = (self.intervals.all.max(crowded), count >= MANY);
     }
 
-    /// What waits or comes next is told of at once.
+    /// Whether not all viewers have their turns together.
+    pub fn is_in_shares(&self) -> bool {
+        self.in_shares
+    }
+
+    /// Bytes came. To be asked by `take` now; `poll_timeout` says when again.
+    pub fn handle_bytes(&mut self) {
+        (self.owed, self.is_new) = (Share::ALL.0, true);
+    }
+
+    /// What waits or comes next goes to all at once.
     pub fn hurry(&mut self) {
         self.told_at = None;
     }
 
-    /// Whether to tell now; then nothing waits any more.
-    pub fn take(&mut self, now: Instant) -> bool {
-        let is_due = self.waiting > 0 && self.due_at().is_none_or(|at| at <= now);
-        if is_due {
-            (self.waiting, self.told_at) = (0, Some(now));
+    /// Who is to have a turn now.
+    pub fn take(&mut self, now: Instant) -> Option<Share> {
+        if self.owed == 0 {
+            return None;
         }
-        is_due
+        let share = match self.told_at.map(|told_at| now.saturating_duration_since(told_at)) {
+            None => Share::ALL,
+            Some(since) if since < if self.is_new { self.step() * 3 / 4 } else { self.patience() } => return None,
+            Some(_) if !self.in_shares => Share::ALL,
+            Some(since) => Share::of(since, self.all),
+        };
+        self.owed = self.owed.saturating_sub(share.0);
+        (self.told_at, self.is_new) = (Some(now), false);
+        Some(share)
     }
 
-    /// When `take` next has something; a time that is over means at once. `None`: when more comes.
+    /// When `take` next has something that no bytes bring; a time that is over means at once. `None`: when more comes.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        (self.waiting > 0).then(|| self.due_at().unwrap_or(now))
+        (self.owed > 0).then(|| self.told_at.map_or(now, |told_at| told_at + self.patience()))
     }
 
-    /// `None`: at once.
-    fn due_at(&self) -> Option<Instant> {
-        let Intervals { min, max, bytes } = self.intervals;
-        self.told_at.map(|told_at| told_at + if self.waiting >= bytes { min } else { max.max(min) })
+    /// How long after a turn the next one is.
+    fn step(&self) -> Duration {
+        if self.in_shares { self.intervals.step } else { self.all }
+    }
+
+    /// The same where nothing comes: so much longer that what comes once in a step is there before.
+    fn patience(&self) -> Duration {
+        self.step() + self.intervals.step / 2
     }
 }
 
@@ -87,43 +144,65 @@ impl Coalescer {
 mod tests {
     use super::*;
 
-    /// Tells when it was told, in ms, with bytes that come at these.
-    fn told(intervals: Intervals, came: &[(u64, usize)]) -> Vec<u64> {
+    const FEW: usize = 199;
+
+    /// Tells when it was told and of how many, in ms and thousandths, with bytes that come at these times.
+    fn told(viewers: usize, came: impl Fn(u64) -> bool) -> Vec<(u64, u16)> {
         let start = Instant::now();
-        let mut coalescer = Coalescer::new(intervals);
+        let mut coalescer = Coalescer::new(Intervals::default());
+        coalescer.set_viewers(viewers);
         let mut told = Vec::new();
-        for at_ms in 0..200 {
+        for at_ms in 0..400 {
             let now = start + Duration::from_millis(at_ms);
-            came.iter().filter(|(at, _)| *at == at_ms).for_each(|(_, count)| coalescer.handle_bytes(*count));
-            let is_due = coalescer.poll_timeout(now).is_some_and(|at| at <= now);
-            assert_eq!(coalescer.take(now), is_due);
-            if is_due {
-                told.push(at_ms);
+            let has_come = came(at_ms);
+            if has_come {
+                coalescer.handle_bytes();
             }
+            let is_due = coalescer.poll_timeout(now).is_some_and(|at| at <= now);
+            let share = if has_come || is_due { coalescer.take(now) } else { None };
+            assert!(share.is_some() || !is_due, "{at_ms}");
+            told.extend(share.map(|share| (at_ms, share.0)));
         }
         told
     }
 
     #[test]
-    fn the_first_bytes_after_a_pause_are_told_of_at_once() {
-        assert_eq!(told(Intervals::default(), &[(3, 1), (103, 1), (123, 1)]), [3, 103, 123]);
+    fn the_first_bytes_after_a_pause_go_to_all_at_once() {
+        for viewers in [1, 1_000] {
+            let told = told(viewers, |at| [3, 103, 143].contains(&at));
+            assert_eq!(told, [(3, 1_000), (103, 1_000), (143, 1_000)]);
+        }
     }
 
     #[test]
-    fn few_bytes_wait_for_the_upper_bound() {
-        assert_eq!(told(Intervals::default(), &[(0, 1), (1, 1), (7, 1_316), (19, 1)]), [0, 20]);
+    fn few_viewers_have_their_turns_together_when_bytes_come() {
+        assert_eq!(told(FEW, |at| at % 10 == 0 && at <= 70), [(0, 1_000), (30, 1_000), (60, 1_000), (101, 1_000)]);
+        let flowing: Vec<u64> = told(FEW, |_| true).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(flowing, (0..400).step_by(27).collect::<Vec<_>>());
     }
 
     #[test]
-    fn full_segments_wait_for_the_lower_bound_alone() {
-        assert_eq!(told(Intervals::default(), &[(0, 1), (1, 6_000), (9, 3_000), (12, 3_000)]), [0, 5, 12]);
+    fn many_viewers_have_them_in_shares_that_come_to_one_turn_in_an_interval() {
+        let ticks = told(200, |at| at % 10 == 0);
+        assert_eq!(ticks[0], (0, 1_000));
+        assert!(ticks.iter().enumerate().skip(1).all(|(index, told)| *told == (10 * index as u64, 277)), "{ticks:?}");
+        for (viewers, interval) in [(200, 36), (2_000, 44), (4_000, 88), (50_000, 100)] {
+            for gap in [1, 7, 13, 25] {
+                let told = told(viewers, |at| at % gap == 0);
+                let (from, to) = (told[1].0, told.last().unwrap().0);
+                let turns: u64 = told.iter().skip(2).map(|(_, share)| u64::from(*share)).sum();
+                let expected = (to - from) * 1_000 / interval;
+                assert!(
+                    turns.abs_diff(expected) <= expected / 50 + 20,
+                    "{turns} of {expected} with bytes all {gap} ms: {told:?}"
+                );
+            }
+        }
     }
 
     #[test]
-    fn a_fast_stream_is_told_of_at_the_lower_bound() {
-        let came: Vec<_> = (0..100).map(|at| (at, 10_000)).collect();
-        let expected: Vec<u64> = (0..100).step_by(5).chain([100]).collect();
-        assert_eq!(told(Intervals::default(), &came), expected);
-        assert_eq!(told(Intervals::dense(), &came), [0, 20, 40, 60, 80, 100]);
+    fn what_came_last_goes_to_all_within_one_and_a_half_intervals() {
+        let told = told(1_000, |at| at % 10 == 0 && at <= 50);
+        assert_eq!(&told[told.len() - 3..], [(50, 277), (65, 416), (80, 416)]);
     }
 }

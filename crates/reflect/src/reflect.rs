@@ -16,6 +16,7 @@ use rustc_hash::FxBuildHasher;
 use slab::Slab;
 use wire::{Adopted, Begun, LinkEvent, LinkId, LinkRequest, Outbox, Product, Sending, StreamOptions, Token};
 
+use crate::coalesce::Share;
 use crate::counters::Counters;
 use crate::moved::{Handed, MovedViewer};
 use crate::spec::{Command, DRAIN_MAX, EndReason, EndedViewer, Event, NewViewer, StreamId, ViewerId};
@@ -33,7 +34,8 @@ pub struct Settings {
     pub owner: u16,
     /// Viewers on the worker at most. One too many is closed.
     pub viewers_max: usize,
-    /// Bytes that the kernel takes for a viewer beyond what is on its way: what a pace and a skip cannot take back.
+    /// Bytes that the kernel takes for a viewer beyond what is on its way: what a pace and a skip cannot take back. More where his
+    /// pace is fast (`LinkRequest::Pace`).
     pub unsent_max: u32,
     /// A viewer who takes nothing of what he was sent for so long is closed.
     pub unacknowledged_max: Duration,
@@ -120,9 +122,9 @@ impl Reflect {
                     self.streams[slot].terms = terms;
                 }
             }
-            Command::Grown { stream, growth } => {
+            Command::Grown { stream, growth, share } => {
                 if let Some(&slot) = self.streams_by_id.get(&stream) {
-                    self.grow(slot, &growth);
+                    self.grow(slot, &growth, share);
                 }
             }
             Command::RemoveStream(stream) => {
@@ -159,14 +161,14 @@ impl Reflect {
         Counters { viewers, streams, ..self.counters.clone() }
     }
 
-    fn grow(&mut self, slot: usize, growth: &Growth) {
+    fn grow(&mut self, slot: usize, growth: &Growth, share: Share) {
         let stream = &mut self.streams[slot];
         let begin = stream.window.extent().begin;
         stream.grow(growth);
         if growth.extent.begin > begin {
             self.move_window(slot);
         }
-        self.start_turns(slot);
+        self.start_turns(slot, share);
     }
 
     /// Takes on who is before the window, while what is over is still there.
@@ -188,9 +190,9 @@ impl Reflect {
         }
     }
 
-    /// Each viewer of a stream is to have a turn.
-    fn start_turns(&mut self, slot: usize) {
-        if self.streams[slot].members.start() {
+    /// So many viewers of a stream are to have a turn.
+    fn start_turns(&mut self, slot: usize, share: Share) {
+        if self.streams[slot].members.start(share) {
             self.growing.push_back(slot);
         }
     }
@@ -199,7 +201,7 @@ impl Reflect {
         let stream = &mut self.streams[slot];
         stream.is_ended = true;
         self.drains.push_back((now + DRAIN_MAX, slot));
-        self.start_turns(slot);
+        self.start_turns(slot, Share::ALL);
         self.let_go(slot);
     }
 
@@ -357,7 +359,7 @@ impl Reflect {
     fn resume(&mut self) {
         (self.wants_release, self.releasing, self.is_held) = (false, None, false);
         let streams: Vec<usize> = self.streams.iter().map(|(slot, _)| slot).collect();
-        streams.into_iter().for_each(|slot| self.start_turns(slot));
+        streams.into_iter().for_each(|slot| self.start_turns(slot, Share::ALL));
     }
 
     /// A viewer's link is his own again. Who was ended meanwhile goes nowhere.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use wire::{Begun, Bitrate};
 
+use crate::coalesce::Share;
 use crate::moved::MovedViewer;
 use crate::window::{Growth, Units};
 
@@ -48,6 +49,8 @@ pub enum Command {
         stream: StreamId,
         /// By what; one value for all workers.
         growth: Arc<Growth>,
+        /// How many viewers have a turn. Who has none gets it with his next.
+        share: Share,
     },
     /// A stream has ended, or no viewer here. Who is there gets what is left of it, for `DRAIN_MAX` at most. `Event::Left`
     /// follows.

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::coalesce::Share;
 use crate::feed::Source;
 use crate::spec::{Join, StreamId, Terms};
 use crate::window::{Bytes, Growth, StartPoint, Units, Window};
@@ -19,8 +20,6 @@ pub(crate) struct Stream {
     pub(crate) window: Window,
     pub(crate) terms: Terms,
     fresh: Option<Bytes>,
-    /// What the end was before the last growth: who is there is not behind.
-    pub(crate) edge: u64,
     /// No more comes.
     pub(crate) is_ended: bool,
     pub(crate) members: Members,
@@ -30,12 +29,10 @@ impl Stream {
     pub(crate) fn new(id: StreamId, file: Arc<File>, units: Units, growth: &Growth, terms: Terms) -> Self {
         let mut window = Window::new(units);
         window.grow(growth);
-        let edge = growth.extent.end;
-        Stream { id, file, window, terms, fresh: None, edge, is_ended: false, members: Members::default() }
+        Stream { id, file, window, terms, fresh: None, is_ended: false, members: Members::default() }
     }
 
     pub(crate) fn grow(&mut self, growth: &Growth) {
-        self.edge = self.window.extent().end;
         self.window.grow(growth);
         self.fresh.clone_from(&growth.fresh);
     }
@@ -66,12 +63,14 @@ impl Stream {
     }
 }
 
-/// Who gets a stream, in turns: all of them once after each growth.
+/// Who gets a stream, in turns: a share of them after each growth, all of them at most.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     slots: Vec<usize>,
     next: usize,
     left: usize,
+    /// Of a turn, in thousandths, which shares have left over.
+    rest: usize,
 }
 
 impl Members {
@@ -86,14 +85,17 @@ impl Members {
         self.slots.swap_remove(index);
         if self.left > 0 {
             // Who has come to this place may have been about to have his turn.
-            self.start();
+            self.start(Share::ALL);
         }
         self.slots.get(index).copied()
     }
 
-    /// Everybody is to have a turn; true when nobody had one to come.
-    pub(crate) fn start(&mut self) -> bool {
-        std::mem::replace(&mut self.left, self.slots.len()) == 0
+    /// So many are to have a turn, those next who had none for longest; true when nobody had one to come.
+    pub(crate) fn start(&mut self, share: Share) -> bool {
+        let thousandths = self.slots.len() * share.thousandths() + self.rest;
+        self.rest = thousandths % 1_000;
+        let left = (self.left + thousandths / 1_000).min(self.slots.len());
+        std::mem::replace(&mut self.left, left) == 0 && left > 0
     }
 
     /// Whose turn it is.
@@ -131,9 +133,9 @@ mod tests {
             members.insert(slot);
         }
         assert_eq!(serve(&mut members, 9), [], "nothing has grown");
-        assert!(members.start());
+        assert!(members.start(Share::ALL));
         assert_eq!(serve(&mut members, 3), [10, 11, 12]);
-        assert!(!members.start(), "they have turns already");
+        assert!(!members.start(Share::ALL), "they have turns already");
         assert_eq!(serve(&mut members, 9), [13, 14, 10, 11, 12]);
     }
 
@@ -143,13 +145,13 @@ mod tests {
         for slot in 10..14 {
             members.insert(slot);
         }
-        members.start();
+        members.start(Share::ALL);
         assert_eq!(serve(&mut members, 2), [10, 11]);
         assert_eq!(members.remove(0), Some(13));
         let mut served = serve(&mut members, 9);
         served.sort_unstable();
         assert_eq!(served, [11, 12, 13]);
         assert_eq!((members.remove(2), members.remove(1), members.remove(0)), (None, None, None));
-        assert!(members.start() && members.current().is_none());
+        assert!(!members.start(Share::ALL) && members.current().is_none());
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Viewer {
     /// He is to have a turn of his own.
     pub(crate) is_ready: bool,
     has_caught_up: bool,
+    /// The end of what was written for him last.
+    written_to: u64,
     pace: Option<Pace>,
     /// What the engine was told of it.
     paced: Option<Bitrate>,
@@ -86,6 +88,7 @@ impl Viewer {
             turn: 0,
             is_ready: false,
             has_caught_up: false,
+            written_to: u64::MAX,
             pace: new.pace,
             paced: None,
             is_sealed: new.begun.cipher.is_some(),
@@ -131,6 +134,7 @@ impl Viewer {
             turn: 0,
             is_ready: false,
             has_caught_up,
+            written_to: u64::MAX,
             pace: pace.map(|pace| match pace {
                 PaceState::Free => Pace::Free,
                 PaceState::Percent(percent) => Pace::Percent(percent),
@@ -239,9 +243,10 @@ impl Viewer {
         }
     }
 
-    /// What the engine is to be told of his pace, if that has changed.
+    /// What the engine is to be told of his pace, if that has changed, before all that is there is written.
     pub(crate) fn pace(&mut self, link: LinkId, stream: &Stream) -> Option<LinkRequest> {
-        self.has_caught_up |= matches!(self.feed.place(), Place::At(position) if position >= stream.edge);
+        let written_to = std::mem::replace(&mut self.written_to, stream.window.extent().end);
+        self.has_caught_up |= matches!(self.feed.place(), Place::At(position) if position >= written_to);
         let rate = match self.pace.unwrap_or(stream.terms.pace) {
             Pace::Free => Bitrate::ZERO,
             Pace::Percent(percent) => stream.terms.rate.scale(f64::from(percent) / 100.0),

@@ -7,6 +7,7 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use reflect::coalesce::Share;
 use reflect::spec::{Command, EndReason, Join, Lag, Terms, ViewerId};
 use reflect::window::Units;
 use world::{HEAD, STREAM, World};
@@ -23,7 +24,8 @@ enum Step {
         gap: usize,
         is_other: bool,
     },
-    Tell,
+    /// So many quarters of the viewers have a turn.
+    Tell(u64),
     Join(Join),
     /// One of the viewers, counted from the newest, has so much more room.
     Room(usize, usize),
@@ -42,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => (1..150_usize, 1..60_usize, prop::bool::weighted(0.1))
             .prop_map(|(count, gap, is_other)| Step::Write { count, gap, is_other }),
-        8 => Just(Step::Tell),
+        8 => (0..=4_u64).prop_map(Step::Tell),
         3 => join.prop_map(Step::Join),
         8 => (0..6_usize, 0..40_000_usize).prop_map(|(viewer, bytes)| Step::Room(viewer, bytes)),
         4 => (0..6_usize, 0..300_usize).prop_map(|(viewer, bytes)| Step::Room(viewer, bytes)),
@@ -147,7 +149,9 @@ fn play(steps: &[Step], is_fixed: bool, lag: Lag) {
                     world.backlog.mark_boundary();
                 }
             }
-            Step::Tell => world.tell(),
+            Step::Tell(quarters) => {
+                world.tell_some(Share::of(Duration::from_secs(*quarters), Duration::from_secs(4)));
+            }
             Step::Join(join) => viewers.push(world.join(*join)),
             Step::Room(viewer, bytes) => {
                 if let Some(viewer) = of(*viewer) {

@@ -6,6 +6,7 @@ mod world;
 use std::time::Duration;
 
 use reflect::backlog::FRESH_MAX;
+use reflect::coalesce::Share;
 use reflect::spec::{Command, EndReason, Join, Lag, Pace, Terms, ViewerId};
 use reflect::window::Units;
 use wire::Bitrate;
@@ -63,6 +64,29 @@ fn who_takes_little_gets_all_of_it_later() {
     assert_eq!(world.received(viewer), [b"header", &[4; 10][..]].concat());
     world.give_room(viewer, usize::MAX);
     assert_eq!(world.received(viewer), [b"header", &[4; 100][..], &[5; 100]].concat());
+}
+
+#[test]
+fn many_viewers_have_their_turns_in_shares_one_after_the_other() {
+    let mut world = live();
+    let viewers: Vec<u64> = (0..7).map(|_| world.join(Join::Newest)).collect();
+    let lengths =
+        |world: &World| -> Vec<usize> { viewers.iter().map(|viewer| world.received(*viewer).len()).collect() };
+    let (before, mut turns) = (lengths(&world)[0], vec![0; 7]);
+    world.pieces = [0; 2];
+    for told in 1..=12 {
+        let had = lengths(&world);
+        world.write(&[7; 10]);
+        world.tell_some(Share::of(Duration::from_secs(1), Duration::from_secs(3)));
+        for (viewer, (had, has)) in std::iter::zip(had, lengths(&world)).enumerate() {
+            assert!(has == had || has == before + 10 * told, "{viewer} has all or had no turn: {has}");
+            turns[viewer] += usize::from(has > had);
+        }
+    }
+    assert!(turns.iter().all(|turns| (3..=4).contains(turns)), "{turns:?}");
+    assert_eq!(world.pieces[0], 0, "all by a copy");
+    world.tell();
+    assert_eq!(lengths(&world), [before + 120; 7]);
 }
 
 #[test]

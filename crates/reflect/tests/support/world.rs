@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reflect::backlog::Backlog;
+use reflect::coalesce::Share;
 use reflect::moved::{BacklogState, Handed, MovedViewer, ViewerState};
 use reflect::reflect::{Reflect, Settings};
 use reflect::spec::{Command, EndedViewer, Event, Join, NewViewer, Pace, StreamId, Terms, ViewerId};
@@ -116,9 +117,14 @@ impl World {
 
     /// Workers are told of what came.
     pub fn tell(&mut self) {
-        let growth = Arc::new(self.backlog.take_growth());
+        self.tell_some(Share::ALL);
+    }
+
+    /// The same, and so many viewers have a turn.
+    pub fn tell_some(&mut self, share: Share) {
+        let growth = Arc::new(self.backlog.take_growth(share < Share::ALL));
         self.begin = growth.extent.begin;
-        self.command(Command::Grown { stream: STREAM, growth });
+        self.command(Command::Grown { stream: STREAM, growth, share });
     }
 
     /// A viewer comes; his number.

@@ -369,6 +369,12 @@ fn view(entry: &Entry) -> StreamView {
 impl ProductControl for Control {
     fn handle_timeout(&self, now: Instant) {
         self.end_late_sessions(now);
+        let viewers: Vec<u64> =
+            self.plane.workers().numbers().map(|(_, numbers)| numbers.reflect.load().viewers).collect();
+        let streams: Vec<_> = self.lock().streams.values().map(|entry| entry.stream.clone()).collect();
+        for stream in streams {
+            stream.look_at_crowd(&|worker| viewers.get(worker.index()).copied().unwrap_or(0));
+        }
     }
 
     fn has_receivers(&self) -> bool {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use live::metacube::{self, Kind};
 use live::{DETECT_LEN, Format, Header};
 use reflect::backlog::Full;
-use reflect::coalesce::{Coalescer, Intervals};
+use reflect::coalesce::{Coalescer, Intervals, Share};
 use reflect::hls::Container;
 use reflect::window::{Extent, Growth, Units};
 use serde::{Deserialize, Serialize};
@@ -364,7 +364,7 @@ impl Inlet {
             _ => &header.bytes[..],
         };
         self.ring.put(bytes)?;
-        self.coalescer.handle_bytes(bytes.len());
+        self.coalescer.handle_bytes();
         self.ring.backlog.mark_boundary();
         Ok(())
     }
@@ -391,7 +391,7 @@ impl Inlet {
         let len = (limit.saturating_sub(source.pending_at) as usize).min(source.pending.len());
         if len > 0 {
             self.ring.put(&source.pending[..len])?;
-            self.coalescer.handle_bytes(len);
+            self.coalescer.handle_bytes();
             source.pass(source.pending_at + len as u64);
         }
         let mut news = Vec::new();
@@ -461,7 +461,7 @@ impl Inlet {
             block.extend_from_slice(&header.bytes);
             if self.ring.backlog.end() > 0 {
                 self.ring.put(&block)?;
-                self.coalescer.handle_bytes(block.len());
+                self.coalescer.handle_bytes();
             }
             self.ring.backlog.set_header(&block);
         }
@@ -476,7 +476,7 @@ impl Inlet {
             let mut block = metacube::block_head(kind, len as u32).to_vec();
             block.extend_from_slice(&source.pending[..len]);
             self.ring.put(&block)?;
-            self.coalescer.handle_bytes(block.len());
+            self.coalescer.handle_bytes();
             self.ring.backlog.mark_boundary();
             source.pass(source.pending_at + len as u64);
         }
@@ -510,14 +510,17 @@ impl Inlet {
         }
     }
 
-    /// What workers are to be told now, if it is time.
-    pub fn poll_growth(&mut self, now: Instant) -> Option<Arc<Growth>> {
-        if !self.coalescer.take(now) {
-            return None;
-        }
-        let growth = Arc::new(self.ring.backlog.take_growth());
+    /// How many viewers a worker has (`Coalescer::set_viewers`).
+    pub fn set_viewers(&mut self, count: usize) {
+        self.coalescer.set_viewers(count);
+    }
+
+    /// What workers are to be told now, if it is time, and how many viewers have a turn then.
+    pub fn poll_growth(&mut self, now: Instant) -> Option<(Arc<Growth>, Share)> {
+        let share = self.coalescer.take(now)?;
+        let growth = Arc::new(self.ring.backlog.take_growth(self.coalescer.is_in_shares()));
         self.ring.punch(self.hls.as_ref());
-        Some(growth)
+        Some((growth, share))
     }
 
     /// What waits or comes next is told of at once.

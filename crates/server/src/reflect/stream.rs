@@ -292,6 +292,18 @@ impl Stream {
         Ok(handle)
     }
 
+    /// Takes how many viewers each worker has, of all streams.
+    pub(super) fn look_at_crowd(&self, viewers_of: &dyn Fn(WorkerId) -> u64) {
+        let mut writer = self.lock();
+        let here = writer.readers.iter().filter(|reader| reader.viewers > 0);
+        let most = here.map(|reader| viewers_of(reader.worker)).max().unwrap_or(0);
+        writer.inlet.set_viewers(most as usize);
+        drop(writer);
+        if let Some(framed) = self.framed() {
+            framed.look_at_crowd(viewers_of);
+        }
+    }
+
     /// The worker with most viewers of it, where others are no trouble.
     pub(super) fn nearest(&self) -> Option<WorkerId> {
         let writer = self.lock();
@@ -508,10 +520,10 @@ impl Stream {
     }
 
     fn tell_growth(&self, writer: &mut Writer, now: Instant) {
-        if let Some(growth) = writer.inlet.poll_growth(now) {
+        if let Some((growth, share)) = writer.inlet.poll_growth(now) {
             let id = self.id(writer);
             for reader in writer.readers.iter().filter(|reader| reader.viewers > 0) {
-                self.post(reader.worker, Command::Grown { stream: id, growth: growth.clone() });
+                self.post(reader.worker, Command::Grown { stream: id, growth: growth.clone(), share });
             }
             self.copy_growth(writer, &growth);
             writer.is_ready = true;

@@ -293,7 +293,7 @@ async fn who_watches_is_told_of_all_before_a_stream_ends() {
         }
         let messages = std::iter::from_fn(|| test.workers[0].try_recv());
         let growths = messages.filter_map(|message| match message {
-            Message::Reflect(Command::Grown { stream: StreamId(FIRST), growth }) => Some(growth.extent.end),
+            Message::Reflect(Command::Grown { stream: StreamId(FIRST), growth, .. }) => Some(growth.extent.end),
             _ => None,
         });
         let (told, came) = (growths.max().expect("it grew"), 3 * test.bytes.len() as u64);

@@ -90,7 +90,9 @@ impl Inlet {
             inlet.set_format(format);
         }
         inlet.content_type = content_type;
-        inlet.coalescer.handle_bytes(inlet.ring.backlog.untold() as usize);
+        if inlet.ring.backlog.untold() > 0 {
+            inlet.coalescer.handle_bytes();
+        }
         inlet.meter = Meter::of(Bitrate::from_bps(rate_bps));
         inlet.heard = heard.and_then(|age| now.checked_sub(age));
         inlet.counts = counts;

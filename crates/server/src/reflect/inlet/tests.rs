@@ -49,7 +49,7 @@ impl Harness {
     }
 
     fn look(&mut self) {
-        if let Some(growth) = self.inlet.poll_growth(self.now) {
+        if let Some((growth, _)) = self.inlet.poll_growth(self.now) {
             self.all.extent = growth.extent;
             self.all.starts.extend(&growth.starts);
             self.all.boundaries.extend(&growth.boundaries);
