@@ -21,7 +21,7 @@ const MANY: usize = 200;
 const TURN: Duration = Duration::from_micros(22);
 
 /// An interval grows with the number of viewers as far as this.
-const CROWDED: Duration = Duration::from_millis(100);
+const CROWDED: Duration = Duration::from_millis(200);
 
 /// How much waiting is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Default for Intervals {
 impl Intervals {
     /// For very many viewers on few cores.
     pub fn dense() -> Self {
-        Intervals { all: Duration::from_millis(60), ..Intervals::default() }
+        Intervals { all: Duration::from_millis(57), ..Intervals::default() }
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
         let ticks = told(200, |at| at % 10 == 0);
         assert_eq!(ticks[0], (0, 1_000));
         assert!(ticks.iter().enumerate().skip(1).all(|(index, told)| *told == (10 * index as u64, 277)), "{ticks:?}");
-        for (viewers, interval) in [(200, 36), (2_000, 44), (4_000, 88), (50_000, 100)] {
+        for (viewers, interval) in [(200, 36), (2_000, 44), (4_000, 88), (5_000, 110), (50_000, 200)] {
             for gap in [1, 7, 13, 25] {
                 let told = told(viewers, |at| at % gap == 0);
                 let (from, to) = (told[1].0, told.last().unwrap().0);
