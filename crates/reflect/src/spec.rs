@@ -97,7 +97,7 @@ impl Default for Terms {
 pub enum Pace {
     /// As fast as his network lets it.
     Free,
-    /// So much of the stream's rate, and more until he has caught up.
+    /// So much of the stream's rate, and more until he has caught up; as `Free` where a worker has thousands of viewers.
     Percent(u16),
     /// That fast.
     Rate(Bitrate),

@@ -244,11 +244,13 @@ impl Viewer {
     }
 
     /// What the engine is to be told of his pace, if that has changed, before all that is there is written.
-    pub(crate) fn pace(&mut self, link: LinkId, stream: &Stream) -> Option<LinkRequest> {
+    pub(crate) fn pace(&mut self, link: LinkId, stream: &Stream, is_crowded: bool) -> Option<LinkRequest> {
         let written_to = std::mem::replace(&mut self.written_to, stream.window.extent().end);
         self.has_caught_up |= matches!(self.feed.place(), Place::At(position) if position >= written_to);
         let rate = match self.pace.unwrap_or(stream.terms.pace) {
             Pace::Free => Bitrate::ZERO,
+            Pace::Percent(_) if is_crowded => Bitrate::ZERO,
+            Pace::Percent(_) if is_crowded => Bitrate::ZERO,
             Pace::Percent(percent) => stream.terms.rate.scale(f64::from(percent) / 100.0),
             Pace::Rate(rate) => rate,
         };

@@ -22,7 +22,8 @@ use crate::sys::{self, BufferSide, Interest, KernelTls};
 /// it says it has at once.
 const WRITE_MAX: usize = 1_024 * 1_024;
 
-/// Of a second: what leaves in it at a connection's pace the kernel takes at once, up to `PACED_UNSENT_MAX` bytes.
+/// Of a second: what leaves in it at a connection's pace the kernel takes at once. A pace at which that is more than
+/// `PACED_UNSENT_MAX` bytes is none.
 const PACED_PART: u64 = 20;
 const PACED_UNSENT_MAX: u64 = 4 << 20;
 
@@ -168,8 +169,8 @@ impl Stream {
     pub(super) fn set_pace(&self, rate: Bitrate) -> io::Result<()> {
         sys::set_pacing(self.as_fd(), rate)?;
         let Some(unsent_max) = self.options.unsent_max else { return Ok(()) };
-        let paced = rate.bps() / 8 / PACED_PART;
-        sys::set_unsent_max(self.as_fd(), unsent_max.max(paced.min(PACED_UNSENT_MAX) as u32))
+        let paced = Some(rate.bps() / 8 / PACED_PART).filter(|bytes| *bytes <= PACED_UNSENT_MAX);
+        sys::set_unsent_max(self.as_fd(), unsent_max.max(paced.unwrap_or(0) as u32))
     }
 
     /// Makes a connection, which is under way.
