@@ -9,7 +9,6 @@ use std::time::Instant;
 use wire::{Adopted, Bitrate, CloseReason, LinkEvent, LinkId, LinkKind, LinkRequest, Token};
 
 use super::{Body, Link, Links, Listener, SWEEP_INTERVAL, Stream, udp};
-use crate::sys;
 use crate::udp::UdpSocket;
 
 /// Descriptors that what products open leaves to others, where the process may have eight times as many: clients can have a
