@@ -513,8 +513,8 @@ pub(crate) fn listener(addr: SocketAddr, only_v6: bool) -> io::Result<TcpListene
     TcpListener::from_std(socket.into())
 }
 
-/// Connections that wait to be accepted, by one address. The system may have a smaller limit (net.core.somaxconn).
-const BACKLOG: i32 = 1_024;
+/// Connections that wait to be accepted, by one address. The system mostly has a smaller limit (net.core.somaxconn): 4,096.
+const BACKLOG: i32 = 16_384;
 
 fn has(networks: &[IpNet], addr: SocketAddr) -> bool {
     networks.iter().any(|network| network.contains(&addr.ip()))
