@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-/// So many viewers have their turns in shares: to send to all of them at once takes milliseconds.
+/// So many viewers of a stream have their turns in shares: to send to all of them at once takes milliseconds.
 const MANY: usize = 200;
 
 /// Of a worker's time, for each of its viewers. To send to one takes it half of that, or less.
@@ -87,10 +87,10 @@ impl Coalescer {
         Coalescer { intervals, owed: 0, is_new: false, told_at: None, all: intervals.all, in_shares: false }
     }
 
-    /// How many viewers a worker has, of all streams: of those that have viewers of this one, that with most.
-    pub fn set_viewers(&mut self, count: usize) {
-        let crowded = (TURN * u32::try_from(count).unwrap_or(u32::MAX)).min(CROWDED);
-        (self.all, self.in_shares) = (self.intervals.all.max(crowded), count >= MANY);
+    /// How many viewers of the stream a worker has at most, and how many of all streams one has that has viewers of this one.
+    pub fn set_viewers(&mut self, own: usize, all: usize) {
+        let crowded = (TURN * u32::try_from(all).unwrap_or(u32::MAX)).min(CROWDED);
+        (self.all, self.in_shares) = (self.intervals.all.max(crowded), own >= MANY);
     }
 
     /// Whether not all viewers have their turns together.
@@ -144,13 +144,13 @@ impl Coalescer {
 mod tests {
     use super::*;
 
-    const FEW: usize = 199;
+    const FEW: (usize, usize) = (199, 199);
 
     /// Tells when it was told and of how many, in ms and thousandths, with bytes that come at these times.
-    fn told(viewers: usize, came: impl Fn(u64) -> bool) -> Vec<(u64, u16)> {
+    fn told((own, all): (usize, usize), came: impl Fn(u64) -> bool) -> Vec<(u64, u16)> {
         let start = Instant::now();
         let mut coalescer = Coalescer::new(Intervals::default());
-        coalescer.set_viewers(viewers);
+        coalescer.set_viewers(own, all);
         let mut told = Vec::new();
         for at_ms in 0..400 {
             let now = start + Duration::from_millis(at_ms);
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn the_first_bytes_after_a_pause_go_to_all_at_once() {
         for viewers in [1, 1_000] {
-            let told = told(viewers, |at| [3, 103, 143].contains(&at));
+            let told = told((viewers, viewers), |at| [3, 103, 143].contains(&at));
             assert_eq!(told, [(3, 1_000), (103, 1_000), (143, 1_000)]);
         }
     }
@@ -179,16 +179,19 @@ mod tests {
         assert_eq!(told(FEW, |at| at % 10 == 0 && at <= 70), [(0, 1_000), (30, 1_000), (60, 1_000), (101, 1_000)]);
         let flowing: Vec<u64> = told(FEW, |_| true).into_iter().map(|(at, _)| at).collect();
         assert_eq!(flowing, (0..400).step_by(27).collect::<Vec<_>>());
+        // Where there are thousands of others, less often.
+        let beside: Vec<u64> = told((9, 4_000), |at| at % 10 == 0).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(beside, (0..400).step_by(70).collect::<Vec<_>>());
     }
 
     #[test]
     fn many_viewers_have_them_in_shares_that_come_to_one_turn_in_an_interval() {
-        let ticks = told(200, |at| at % 10 == 0);
+        let ticks = told((200, 200), |at| at % 10 == 0);
         assert_eq!(ticks[0], (0, 1_000));
         assert!(ticks.iter().enumerate().skip(1).all(|(index, told)| *told == (10 * index as u64, 277)), "{ticks:?}");
         for (viewers, interval) in [(200, 36), (2_000, 44), (4_000, 88), (5_000, 110), (50_000, 200)] {
             for gap in [1, 7, 13, 25] {
-                let told = told(viewers, |at| at % gap == 0);
+                let told = told((viewers, viewers), |at| at % gap == 0);
                 let (from, to) = (told[1].0, told.last().unwrap().0);
                 let turns: u64 = told.iter().skip(2).map(|(_, share)| u64::from(*share)).sum();
                 let expected = (to - from) * 1_000 / interval;
@@ -202,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_came_last_goes_to_all_within_one_and_a_half_intervals() {
-        let told = told(1_000, |at| at % 10 == 0 && at <= 50);
+        let told = told((1_000, 1_000), |at| at % 10 == 0 && at <= 50);
         assert_eq!(&told[told.len() - 3..], [(50, 277), (65, 416), (80, 416)]);
     }
 }

@@ -510,9 +510,9 @@ impl Inlet {
         }
     }
 
-    /// How many viewers a worker has (`Coalescer::set_viewers`).
-    pub fn set_viewers(&mut self, count: usize) {
-        self.coalescer.set_viewers(count);
+    /// How many viewers a worker has, of this stream and of all (`Coalescer::set_viewers`).
+    pub fn set_viewers(&mut self, own: usize, all: usize) {
+        self.coalescer.set_viewers(own, all);
     }
 
     /// What workers are to be told now, if it is time, and how many viewers have a turn then.

@@ -296,8 +296,9 @@ impl Stream {
     pub(super) fn look_at_crowd(&self, viewers_of: &dyn Fn(WorkerId) -> u64) {
         let mut writer = self.lock();
         let here = writer.readers.iter().filter(|reader| reader.viewers > 0);
-        let most = here.map(|reader| viewers_of(reader.worker)).max().unwrap_or(0);
-        writer.inlet.set_viewers(most as usize);
+        let of_all = here.map(|reader| viewers_of(reader.worker)).max().unwrap_or(0);
+        let own = writer.readers.iter().map(|reader| reader.viewers).max().unwrap_or(0);
+        writer.inlet.set_viewers(own, of_all as usize);
         drop(writer);
         if let Some(framed) = self.framed() {
             framed.look_at_crowd(viewers_of);
