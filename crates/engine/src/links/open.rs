@@ -181,8 +181,8 @@ impl Links {
         }
     }
 
-    fn pace(&self, id: LinkId, rate: Bitrate) {
-        if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get(id)
+    fn pace(&mut self, id: LinkId, rate: Bitrate) {
+        if let Some(Link { body: Body::Stream(stream), .. }) = self.table.get_mut(id)
             && let Err(error) = stream.set_pace(rate)
         {
             tracing::debug!(%error, link = ?id, "a link cannot be paced");

@@ -23,7 +23,7 @@ use crate::sys::{self, BufferSide, Interest, KernelTls};
 const WRITE_MAX: usize = 1_024 * 1_024;
 
 /// Of a second: what leaves in it at a connection's pace the kernel takes at once. A pace at which that is more than
-/// `PACED_UNSENT_MAX` bytes is none.
+/// `PACED_UNSENT_MAX` bytes is none. Never less than before: who is sent little at once, again and again, gets scraps.
 const PACED_PART: u64 = 20;
 const PACED_UNSENT_MAX: u64 = 4 << 20;
 
@@ -75,6 +75,8 @@ pub(crate) struct Stream {
     pub(super) is_touched: bool,
     /// It is closing, the kernel seals, and all that it sent until the last sweep was acknowledged.
     is_drained: bool,
+    /// Bytes that the kernel takes beyond what is on its way, where that is limited.
+    unsent_max: Option<u32>,
     room: Room,
 }
 
@@ -140,6 +142,7 @@ impl Stream {
             sys::set_unsent_max(socket.as_fd(), bytes)?;
         }
         sys::set_sending(&socket, &options.sending)?;
+        let unsent_max = options.unsent_max;
         let (is_stranger, frame_max) = (listener.is_some() && options.strangers.is_some(), options.frame_max);
         Ok(Stream {
             socket,
@@ -161,16 +164,20 @@ impl Stream {
             is_paused: false,
             is_touched: false,
             is_drained: false,
+            unsent_max,
             room: Room::Free,
         })
     }
 
     /// Lets the kernel send no faster, and take as much at once as a fast pace needs.
-    pub(super) fn set_pace(&self, rate: Bitrate) -> io::Result<()> {
+    pub(super) fn set_pace(&mut self, rate: Bitrate) -> io::Result<()> {
         sys::set_pacing(self.as_fd(), rate)?;
-        let Some(unsent_max) = self.options.unsent_max else { return Ok(()) };
-        let paced = Some(rate.bps() / 8 / PACED_PART).filter(|bytes| *bytes <= PACED_UNSENT_MAX);
-        sys::set_unsent_max(self.as_fd(), unsent_max.max(paced.unwrap_or(0) as u32))
+        let paced = rate.bps() / 8 / PACED_PART;
+        if self.unsent_max.is_some_and(|max| (u64::from(max)..PACED_UNSENT_MAX).contains(&paced)) {
+            self.unsent_max = Some(paced as u32);
+            sys::set_unsent_max(self.as_fd(), paced as u32)?;
+        }
+        Ok(())
     }
 
     /// Makes a connection, which is under way.
