@@ -139,6 +139,11 @@ impl Backlog {
         self.end() - self.window.extent().end
     }
 
+    /// Whether so much came that workers are to be told at once: who is at the end must not fall out of the window before that.
+    pub fn is_urgent(&self) -> bool {
+        self.untold() >= self.step
+    }
+
     /// Whether there is room for so many bytes, or for a whole window if they are more.
     ///
     /// # Errors
@@ -295,10 +300,13 @@ mod tests {
     fn the_window_moves_in_steps_and_never_beyond_its_size() {
         let mut backlog = Backlog::new(SIZE, Units::Fixed(188));
         assert_eq!(filled(&mut backlog, 16), Extent { begin: 0, end: SIZE });
+        assert!(!backlog.is_urgent());
         assert_eq!(backlog.append(&[1]), Ok(SIZE));
         assert_eq!(backlog.take_growth(false).extent, Extent { begin: PAGE, end: SIZE + 1 });
         assert_eq!(backlog.append(&[1; 9]), Ok(SIZE + 1));
         assert_eq!(backlog.take_growth(false).extent, Extent { begin: PAGE, end: SIZE + 10 });
+        backlog.append(&[1; PAGE as usize]).expect("room");
+        assert!(backlog.is_urgent());
     }
 
     #[test]

@@ -517,6 +517,9 @@ impl Inlet {
 
     /// What workers are to be told now, if it is time, and how many viewers have a turn then.
     pub fn poll_growth(&mut self, now: Instant) -> Option<(Arc<Growth>, Share)> {
+        if self.ring.backlog.is_urgent() {
+            self.coalescer.hurry();
+        }
         let share = self.coalescer.take(now)?;
         let growth = Arc::new(self.ring.backlog.take_growth(self.coalescer.is_in_shares()));
         self.ring.punch(self.hls.as_ref());
