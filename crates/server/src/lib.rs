@@ -13,6 +13,7 @@ pub mod guard;
 pub mod host;
 pub mod http;
 pub mod import;
+pub mod livekit;
 pub mod machine;
 pub mod owner;
 pub mod plane;

@@ -1,0 +1,252 @@
+//! All rooms, everybody's queue, and the time: what an input causes is put where it belongs under one lock.
+//!
+//! Nothing waits under the lock and nothing is encoded there; a message for many is one value in many queues. Who reads too
+//! slowly is closed, and the rooms hear of it as of any other connection that ends. What the rooms ask of the packet path
+//! waits until that takes it (`Hub::media`); while more than `MEDIA_WAITING_MAX` requests wait, nobody is let in.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use livekit::admin::{Answer, Refusal, Request as Admin};
+use livekit::config::{Config, Now};
+use livekit::join::{Join, Refused};
+use livekit::media::{Event, Request};
+use livekit::output::{ConnectionId, Outbox, Output};
+use livekit::proto::{SignalRequest, WebhookEvent};
+use livekit::rooms::{Rooms, Sizes};
+use livekit::token::{Claims, Keys, TokenError, VideoGrant};
+use tokio::sync::Notify;
+
+use super::queue::{Inlet, Outlet, Shared, queue};
+use super::settings::{CODECS, Settings};
+use super::webhooks;
+
+/// Requests to the packet path that wait, beyond which nobody is let in.
+pub const MEDIA_WAITING_MAX: usize = 100_000;
+
+/// All of it.
+pub struct Hub {
+    state: Mutex<State>,
+    connections_max: usize,
+    /// Something is due earlier than it was.
+    earlier: Notify,
+    /// Something waits for the packet path.
+    asked: Notify,
+}
+
+struct State {
+    rooms: Rooms,
+    inlets: HashMap<ConnectionId, Inlet>,
+    media: Vec<Request>,
+    /// What each webhook is told; that for which there is no room is dropped, and counted.
+    webhooks: Vec<webhooks::Inlet>,
+    webhooks_dropped: u64,
+    slow: u64,
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotNow {
+    /// For what it is.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// For want of room.
+    #[error("the server is full")]
+    Full,
+}
+
+impl Hub {
+    /// No room yet. `seed` is another one for each process; `webhooks` is where events go.
+    ///
+    /// # Errors
+    /// Without an API key.
+    pub fn new(settings: &Settings, seed: u64, webhooks: Vec<webhooks::Inlet>) -> Result<Self, TokenError> {
+        let rooms = Rooms::new(Config {
+            keys: Keys::new(settings.keys.iter().cloned())?,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: settings.node.clone(),
+            region: settings.region.clone(),
+            auto_create: settings.auto_create,
+            empty_timeout: settings.empty_timeout,
+            departure_timeout: settings.departure_timeout,
+            participants_max: settings.participants_max,
+            remote_unmute: settings.remote_unmute,
+            livestream_from: settings.livestream_from,
+            codecs: CODECS.map(str::to_owned).into(),
+            seed,
+        });
+        let (inlets, media) = (HashMap::new(), Vec::new());
+        let state = Mutex::new(State { rooms, inlets, media, webhooks, webhooks_dropped: 0, slow: 0 });
+        let (earlier, asked) = (Notify::new(), Notify::new());
+        Ok(Hub { state, connections_max: settings.connections_max, earlier, asked })
+    }
+
+    /// Reads a token.
+    ///
+    /// # Errors
+    /// When it does not hold.
+    pub fn verify(&self, token: &str) -> Result<Claims, TokenError> {
+        self.locked(|state| state.rooms.verify(token, now()))
+    }
+
+    /// Whether somebody would be let in.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, join: &Join) -> Result<(), NotNow> {
+        self.locked(|state| {
+            if state.is_full(self.connections_max) { Err(NotNow::Full) } else { Ok(state.rooms.check(join)?) }
+        })
+    }
+
+    /// Lets somebody in: the connection's name, and what is to be sent by it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn join(&self, join: Join) -> Result<(ConnectionId, Outlet), NotNow> {
+        self.act(|state, now, out| {
+            if state.is_full(self.connections_max) {
+                return Err(NotNow::Full);
+            }
+            let connection = state.rooms.handle_join(now, join, out)?;
+            let (inlet, outlet) = queue();
+            state.inlets.insert(connection, inlet);
+            Ok((connection, outlet))
+        })
+    }
+
+    /// A client's request.
+    pub fn request(&self, connection: ConnectionId, request: SignalRequest) {
+        self.act(|state, now, out| state.rooms.handle_request(now, connection, request, out));
+    }
+
+    /// A client's connection has ended.
+    pub fn closed(&self, connection: ConnectionId) {
+        self.act(|state, now, out| {
+            state.inlets.remove(&connection);
+            state.rooms.handle_closed(now, connection, out);
+        });
+    }
+
+    /// What an application asks for.
+    ///
+    /// # Errors
+    /// Why it is not done.
+    pub fn admin(&self, grant: &VideoGrant, request: Admin) -> Result<Answer, Refusal> {
+        self.act(|state, now, out| state.rooms.handle_admin(now, grant, request, out))
+    }
+
+    /// What the packet path says.
+    pub fn handle_media(&self, event: Event) {
+        self.act(|state, now, out| state.rooms.handle_media(now, event, out));
+    }
+
+    /// Waits for what the packet path is asked, in order.
+    pub async fn media(&self) -> Vec<Request> {
+        loop {
+            let asked = self.asked.notified();
+            let requests = self.locked(|state| std::mem::take(&mut state.media));
+            if !requests.is_empty() {
+                return requests;
+            }
+            asked.await;
+        }
+    }
+
+    /// Does what is due when it is due, for as long as it is polled.
+    pub async fn keep_time(&self) {
+        loop {
+            let earlier = self.earlier.notified();
+            match self.locked(|state| state.rooms.poll_timeout()) {
+                None => earlier.await,
+                Some(at) => tokio::select! {
+                    () = tokio::time::sleep_until(at.into()) => {
+                        self.act(|state, now, out| state.rooms.handle_timeout(now, out));
+                    }
+                    () = earlier => {}
+                },
+            }
+        }
+    }
+
+    /// Everybody leaves: the server ends.
+    pub fn end(&self) {
+        self.act(|state, now, out| state.rooms.close(now, out));
+    }
+
+    /// How much there is.
+    pub fn sizes(&self) -> Sizes {
+        self.locked(|state| state.rooms.sizes())
+    }
+
+    /// Clients that were closed because they read too slowly, and webhooks that were dropped.
+    pub fn losses(&self) -> (u64, u64) {
+        self.locked(|state| (state.slow, state.webhooks_dropped))
+    }
+
+    fn act<R>(&self, act: impl FnOnce(&mut State, Now, &mut Outbox) -> R) -> R {
+        self.locked(|state| {
+            let (now, mut out, before) = (now(), Outbox::new(), state.rooms.poll_timeout());
+            let result = act(state, now, &mut out);
+            state.deliver(now, out);
+            let after = state.rooms.poll_timeout();
+            if after.is_some() && (before.is_none() || after < before) {
+                self.earlier.notify_one();
+            }
+            if !state.media.is_empty() {
+                self.asked.notify_one();
+            }
+            result
+        })
+    }
+
+    fn locked<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        act(&mut self.state.lock().expect("nobody panics under this lock"))
+    }
+}
+
+impl State {
+    fn is_full(&self, connections_max: usize) -> bool {
+        self.inlets.len() >= connections_max || self.media.len() >= MEDIA_WAITING_MAX
+    }
+
+    /// Puts everything where it belongs, and then what comes of those who were too slow for it.
+    fn deliver(&mut self, now: Now, mut out: Outbox) {
+        while !out.is_empty() {
+            let mut slow = Vec::new();
+            for output in out.drain() {
+                match output {
+                    Output::Send { to, message } => {
+                        let message = Shared::new(message);
+                        let full = |connection: &ConnectionId| {
+                            self.inlets.get(connection).is_some_and(|inlet| inlet.push(&message).is_err())
+                        };
+                        slow.extend(to.into_iter().filter(full));
+                    }
+                    // What was put in is still sent; then the connection sees that no more will come.
+                    Output::Close { connection, .. } => drop(self.inlets.remove(&connection)),
+                    Output::Media(request) => self.media.push(request),
+                    Output::Webhook(event) => self.tell(*event),
+                }
+            }
+            for connection in slow {
+                if self.inlets.remove(&connection).is_some() {
+                    self.slow += 1;
+                    self.rooms.handle_closed(now, connection, &mut out);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, event: WebhookEvent) {
+        let event = Arc::new(event);
+        for webhook in &self.webhooks {
+            self.webhooks_dropped += u64::from(webhook.try_send(event.clone()).is_err());
+        }
+    }
+}
+
+fn now() -> Now {
+    Now { at: Instant::now(), unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+}

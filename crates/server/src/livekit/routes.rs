@@ -1,0 +1,178 @@
+//! Where clients and applications come in: `/rtc`, `/rtc/v1` and what tells why they are not let in, and the API.
+//!
+//! Every answer says that pages of any origin may read it, errors too: a browser that may not read a 404 takes the server
+//! for unreachable. Who may do what is in the token.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use livekit::join::Join;
+use livekit::token::{Claims, TokenError};
+
+use super::hub::{Hub, NotNow};
+use super::socket::{MESSAGE_BYTES_MAX, Signalling};
+use super::twirp;
+
+/// Bytes of a request to the API at most.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// What a query says: a name and its value.
+type Pair = (String, String);
+type Pairs = Vec<Pair>;
+
+/// Everything, for a router that has more.
+pub fn routes(hub: Arc<Hub>) -> Router {
+    Router::new()
+        .route("/rtc", get(join_v0))
+        .route("/rtc/validate", get(validate_v0))
+        .route("/rtc/v1", get(join_v1))
+        .route("/rtc/v1/validate", get(validate_v1))
+        .route("/rtc/{*rest}", get(nothing))
+        .route("/twirp/{service}/{method}", post(call))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn(any_origin))
+        .with_state(hub)
+}
+
+/// An answer in a few words, as clients of this protocol show them.
+struct Plain(StatusCode, String);
+
+impl IntoResponse for Plain {
+    fn into_response(self) -> Response {
+        (self.0, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], self.1).into_response()
+    }
+}
+
+impl From<TokenError> for Plain {
+    fn from(error: TokenError) -> Self {
+        Plain(StatusCode::UNAUTHORIZED, error.to_string())
+    }
+}
+
+impl From<NotNow> for Plain {
+    fn from(why: NotNow) -> Self {
+        let status = match why {
+            NotNow::Refused(refused) => refused.status(),
+            NotNow::Full => 503,
+        };
+        Plain(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), why.to_string())
+    }
+}
+
+async fn join_v0(
+    hub: State<Arc<Hub>>,
+    pairs: Query<Pairs>,
+    headers: HeaderMap,
+    upgrade: Upgrade,
+) -> Result<Response, Plain> {
+    join(hub, pairs, &headers, upgrade, read_v0)
+}
+
+async fn join_v1(
+    hub: State<Arc<Hub>>,
+    pairs: Query<Pairs>,
+    headers: HeaderMap,
+    upgrade: Upgrade,
+) -> Result<Response, Plain> {
+    join(hub, pairs, &headers, upgrade, read_v1)
+}
+
+async fn validate_v0(hub: State<Arc<Hub>>, pairs: Query<Pairs>, headers: HeaderMap) -> Result<&'static str, Plain> {
+    validate(&hub, &pairs, &headers, read_v0)
+}
+
+async fn validate_v1(hub: State<Arc<Hub>>, pairs: Query<Pairs>, headers: HeaderMap) -> Result<&'static str, Plain> {
+    validate(&hub, &pairs, &headers, read_v1)
+}
+
+type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+type Read = fn(Claims, &[Pair]) -> Result<Join, NotNow>;
+
+fn read_v0(claims: Claims, pairs: &[Pair]) -> Result<Join, NotNow> {
+    Ok(Join::from_query(claims, pairs)?)
+}
+
+fn read_v1(claims: Claims, pairs: &[Pair]) -> Result<Join, NotNow> {
+    Ok(Join::from_request(claims, value(pairs, "join_request"))?)
+}
+
+/// Lets somebody in, and goes on by WebSocket. Who asks for none has come to the wrong place.
+fn join(
+    State(hub): State<Arc<Hub>>,
+    Query(pairs): Query<Pairs>,
+    headers: &HeaderMap,
+    upgrade: Upgrade,
+    read: Read,
+) -> Result<Response, Plain> {
+    let upgrade = upgrade.map_err(|_| Plain(StatusCode::NOT_FOUND, "this is for WebSockets".to_owned()))?;
+    let join = read(claims(&hub, &pairs, headers)?, &pairs)?;
+    let (connection, outlet) = hub.join(join)?;
+    let signalling = Signalling { hub, connection, outlet };
+    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    Ok(upgrade.on_upgrade(|socket| signalling.serve(socket)))
+}
+
+/// Says why somebody is not let in. Browsers do not tell a page what the answer to a WebSocket was.
+fn validate(hub: &Hub, pairs: &[Pair], headers: &HeaderMap, read: Read) -> Result<&'static str, Plain> {
+    let join = read(claims(hub, pairs, headers)?, pairs)?;
+    hub.check(&join)?;
+    Ok("success")
+}
+
+fn claims(hub: &Hub, pairs: &[Pair], headers: &HeaderMap) -> Result<Claims, TokenError> {
+    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = header.and_then(|header| header.strip_prefix("Bearer "));
+    let token = bearer.or_else(|| Some(value(pairs, "access_token")).filter(|token| !token.is_empty()));
+    hub.verify(token.ok_or(TokenError::Missing)?.trim())
+}
+
+fn value<'a>(pairs: &'a [Pair], key: &str) -> &'a str {
+    pairs.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
+}
+
+async fn nothing() -> Plain {
+    Plain(StatusCode::NOT_FOUND, "there is nothing here".to_owned())
+}
+
+/// One call of the API.
+async fn call(
+    State(hub): State<Arc<Hub>>,
+    Path((service, method)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let form = twirp::Form::of(headers.get(header::CONTENT_TYPE));
+    let answer = || -> Result<_, twirp::Error> {
+        let form = form.ok_or(twirp::Error::BAD_TYPE)?;
+        let request = twirp::read(&service, &method, form, &body)?;
+        let claims = claims(&hub, &[], &headers)?;
+        let grant = claims.video.unwrap_or_default();
+        Ok((form, hub.admin(&grant, request)?))
+    };
+    match answer() {
+        Ok((form, answer)) => twirp::write(form, &answer),
+        Err(error) => twirp::Error::into_response(error),
+    }
+}
+
+/// Lets pages of any origin read the answer.
+async fn any_origin(request: Request, next: Next) -> Response {
+    let is_options = request.method() == Method::OPTIONS;
+    let mut response = if is_options { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    if is_options {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("Authorization, Content-Type"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS"));
+        headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    }
+    response
+}

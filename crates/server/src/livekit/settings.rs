@@ -1,0 +1,52 @@
+//! What LiveKit's rooms are to be like.
+
+use std::time::Duration;
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// API keys and their secrets; the first signs what the server gives out.
+    pub keys: Vec<(String, String)>,
+    /// Whether who joins a room opens it, when it is not there.
+    pub auto_create: bool,
+    /// How long a room that nobody has joined stays open.
+    pub empty_timeout: Duration,
+    /// How long a room that everybody has left stays open.
+    pub departure_timeout: Duration,
+    /// Participants per room; 0 is as many as are possible.
+    pub participants_max: u32,
+    /// Whether an application may unmute somebody's track.
+    pub remote_unmute: bool,
+    /// From so many participants on, those who may not publish are not told of to others; 0 is never.
+    pub livestream_from: usize,
+    /// Signalling connections at a time. Further ones are refused (503).
+    pub connections_max: usize,
+    /// Where webhooks go.
+    pub webhook_urls: Vec<String>,
+    /// Name of this machine and of its region, as clients are told.
+    pub node: String,
+    /// See `node`; may be empty.
+    pub region: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            keys: Vec::new(),
+            auto_create: true,
+            empty_timeout: Duration::from_secs(300),
+            departure_timeout: Duration::from_secs(20),
+            participants_max: 0,
+            remote_unmute: false,
+            livestream_from: 500,
+            connections_max: 10_000,
+            webhook_urls: Vec::new(),
+            node: "millrace".to_owned(),
+            region: String::new(),
+        }
+    }
+}
+
+/// Codecs that may be published, the preferred of each kind first.
+pub(crate) const CODECS: [&str; 7] =
+    ["audio/opus", "audio/red", "video/VP8", "video/H264", "video/VP9", "video/AV1", "video/rtx"];

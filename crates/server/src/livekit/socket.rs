@@ -1,0 +1,86 @@
+//! One client's signalling connection: frames in, frames out, and a sign of life every ten seconds.
+//!
+//! A binary frame is protobuf; a text frame is JSON, and from the first one on what is sent is JSON too. What cannot be read
+//! is left out. A frame that is not taken within `WRITE_TIME` or a client that is silent for `SILENCE_MAX` ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::ws::{Message, WebSocket};
+use livekit::output::ConnectionId;
+use livekit::proto::SignalRequest;
+use prost::Message as _;
+use tokio::time::{Instant, interval_at, timeout};
+
+use super::hub::Hub;
+use super::queue::Outlet;
+
+/// Bytes of a message at most.
+pub(super) const MESSAGE_BYTES_MAX: usize = 2 << 20;
+const PING_EVERY: Duration = Duration::from_secs(10);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+const WRITE_TIME: Duration = Duration::from_secs(10);
+
+/// A participant's connection, which the rooms hear the end of, whatever ends it.
+pub(super) struct Signalling {
+    pub(super) hub: Arc<Hub>,
+    pub(super) connection: ConnectionId,
+    pub(super) outlet: Outlet,
+}
+
+impl Drop for Signalling {
+    fn drop(&mut self) {
+        self.hub.closed(self.connection);
+    }
+}
+
+impl Signalling {
+    /// Speaks with the client until either has had enough.
+    pub(super) async fn serve(mut self, mut socket: WebSocket) {
+        let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+        let mut heard_at = Instant::now();
+        loop {
+            let frame = tokio::select! {
+                frame = self.outlet.next() => match frame {
+                    Some(frame) => frame,
+                    None => break,
+                },
+                received = socket.recv() => {
+                    heard_at = Instant::now();
+                    match received {
+                        Some(Ok(message)) if self.handle(&message) => continue,
+                        _ => return,
+                    }
+                }
+                _ = pings.tick() => match heard_at.elapsed() < SILENCE_MAX {
+                    true => Message::Ping(Bytes::new()),
+                    false => return,
+                },
+            };
+            if !matches!(timeout(WRITE_TIME, socket.send(frame)).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+        // All that was to be said has been.
+        let _gone_already = timeout(WRITE_TIME, socket.send(Message::Close(None))).await;
+    }
+
+    /// Takes a frame; false with the last one.
+    fn handle(&self, message: &Message) -> bool {
+        let request = match message {
+            Message::Binary(bytes) => SignalRequest::decode(&**bytes).ok(),
+            Message::Text(text) => {
+                self.outlet.read_json();
+                serde_json::from_str(text).ok()
+            }
+            Message::Close(_) => return false,
+            Message::Ping(_) | Message::Pong(_) => return true,
+        };
+        match request {
+            Some(request) => self.hub.request(self.connection, request),
+            None => tracing::debug!(connection = self.connection.0, "a signalling frame that cannot be read"),
+        }
+        true
+    }
+}
