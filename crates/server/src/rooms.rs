@@ -6,3 +6,4 @@ pub mod client;
 pub mod control;
 pub mod directory;
 pub mod negotiator;
+pub mod spread;

@@ -309,6 +309,8 @@ impl RoomsControl {
                 let result = state.directory.handle_connected(session);
                 result.inspect_err(|error| state.counters.add(*error)).is_ok()
             }),
+            // Nobody here has opened one.
+            Notice::Conference { .. } => false,
             Notice::Ended { session, reason } => {
                 tracing::debug!(session = session.0, ?reason, "session ended");
                 // Somebody who leaves by DTLS alone may be a page that is being reloaded.

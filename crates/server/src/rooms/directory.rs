@@ -17,7 +17,7 @@
 
 mod settings;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +30,7 @@ use wire::{Bitrate, WorkerId};
 
 use crate::plane::placement::Placement;
 use crate::rooms::client::{Client, Shares};
+use crate::rooms::spread::{Commands, Spread};
 pub use settings::Settings;
 
 /// Names end up in URLs, so they consist of characters that need no escape there (RFC 3986 §2.3).
@@ -60,7 +61,7 @@ pub struct Directory {
     ends: BTreeSet<(Instant, SessionId)>,
     /// How many sessions each worker has that are connected.
     counts: Vec<usize>,
-    commands: VecDeque<(WorkerId, Command)>,
+    commands: Commands,
     census: Census,
     next_session: u64,
     next_stream: u32,
@@ -196,7 +197,8 @@ pub enum DirectoryError {
 
 struct Stream {
     name: Arc<str>,
-    worker: WorkerId,
+    /// Which workers have it: its own, and those of its viewers that are connected.
+    spread: Spread,
     tracks: Vec<TrackSpec>,
     /// Publishers, connected or not. More than one only while one takes the place of another.
     publishers: Vec<SessionId>,
@@ -204,10 +206,6 @@ struct Stream {
     live: Option<SessionId>,
     /// Since when nobody publishes who did; a stream that never was live has no such time.
     vacant_since: Option<Instant>,
-    /// Its worker has it.
-    is_open: bool,
-    /// Viewers on each worker that are connected. Another worker than its own has it for these.
-    viewers: Vec<usize>,
 }
 
 impl Directory {
@@ -222,7 +220,7 @@ impl Directory {
             shares: Shares::default(),
             ends: BTreeSet::new(),
             counts: vec![0; workers],
-            commands: VecDeque::new(),
+            commands: Commands::new(),
             census: Census::default(),
             next_session: 1,
             next_stream: 1,
@@ -258,7 +256,7 @@ impl Directory {
         self.shares.check(Role::Publisher, &client, &self.settings)?;
         let current = self.by_name.get(name).and_then(|id| Some((*id, self.streams.get(id)?)));
         let (id, worker, name) = match current {
-            Some((id, stream)) if stream.tracks == tracks => (id, stream.worker, stream.name.clone()),
+            Some((id, stream)) if stream.tracks == tracks => (id, stream.spread.home(), stream.name.clone()),
             _ => self.add_stream(placement, name, tracks)?,
         };
         let place = self.add_session(placement, now, Role::Publisher, (id, worker, name), Vec::new(), client);
@@ -289,13 +287,11 @@ impl Directory {
         let name = Arc::<str>::from(name);
         let stream = Stream {
             name: name.clone(),
-            worker,
+            spread: Spread::new(worker, self.counts.len()),
             tracks: tracks.to_vec(),
             publishers: Vec::new(),
             live: None,
             vacant_since: None,
-            is_open: false,
-            viewers: vec![0; self.counts.len()],
         };
         self.census.change(None, Some(stream.state()));
         self.streams.insert(id, stream);
@@ -317,10 +313,10 @@ impl Directory {
         let id = self.by_name.get(name).copied().ok_or(DirectoryError::NoStream)?;
         let stream = self.streams.get(&id).ok_or(DirectoryError::NoStream)?;
         self.shares.check(Role::Viewer, &client, &self.settings)?;
-        if stream.viewer_count() >= self.settings.viewers_per_stream {
+        if stream.spread.viewer_count() >= self.settings.viewers_per_stream {
             return Err(DirectoryError::StreamFull);
         }
-        let worker = self.find_worker(placement, Some(stream.worker), Role::Viewer)?;
+        let worker = self.find_worker(placement, Some(stream.spread.home()), Role::Viewer)?;
         let (name, tracks) = (stream.name.clone(), stream.tracks.clone());
         Ok(self.add_session(placement, now, Role::Viewer, (id, worker, name), tracks, client))
     }
@@ -348,10 +344,9 @@ impl Directory {
         let takes_place =
             role == Role::Publisher && self.streams.get(&id).is_some_and(|stream| self.has_open(&stream.name));
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        if !stream.is_open {
-            stream.is_open = true;
+        let Stream { spread, tracks, .. } = stream;
+        if spread.open(|| spec(id, tracks), &mut self.commands) {
             self.open += 1;
-            self.commands.push_back((stream.worker, stream.open(id)));
             if self.open > STREAMS_MAX + usize::from(takes_place) {
                 self.close_vacant();
             }
@@ -369,12 +364,8 @@ impl Directory {
                 }
             }
             Role::Viewer => {
-                let Some(viewers) = stream.viewers.get_mut(worker.index()) else { return Ok(()) };
-                *viewers += 1;
-                if *viewers == 1 && worker != stream.worker {
-                    self.commands.push_back((worker, stream.open(id)));
-                    self.commands.push_back((stream.worker, Command::Mirror { stream: id, to: worker, on: true }));
-                }
+                let Stream { spread, tracks, .. } = stream;
+                spread.enter(worker, || spec(id, tracks), &mut self.commands);
             }
         }
         Ok(())
@@ -388,8 +379,12 @@ impl Directory {
             return Err(DirectoryError::Overloaded);
         }
         match self.streams.get(stream) {
-            Some(stream) if !stream.is_open && !self.has_room_for(&stream.name) => Err(DirectoryError::TooManyStreams),
-            Some(stream) if *role == Role::Viewer && stream.viewer_count() >= self.settings.viewers_per_stream => {
+            Some(stream) if !stream.spread.is_open() && !self.has_room_for(&stream.name) => {
+                Err(DirectoryError::TooManyStreams)
+            }
+            Some(stream)
+                if *role == Role::Viewer && stream.spread.viewer_count() >= self.settings.viewers_per_stream =>
+            {
                 Err(DirectoryError::StreamFull)
             }
             _ => Ok(()),
@@ -398,7 +393,9 @@ impl Directory {
 
     /// Streams that have lost their publishers, with since when.
     fn vacant(&self) -> impl Iterator<Item = (Instant, StreamId)> {
-        self.streams.iter().filter_map(|(id, stream)| Some((stream.vacant_since.filter(|_| stream.is_open)?, *id)))
+        self.streams
+            .iter()
+            .filter_map(|(id, stream)| Some((stream.vacant_since.filter(|_| stream.spread.is_open())?, *id)))
     }
 
     /// Whether a stream of that name can be opened: there is a place, or one that waits for its publisher makes room, or the one
@@ -409,7 +406,7 @@ impl Directory {
 
     /// Whether a stream of that name is open.
     fn has_open(&self, name: &str) -> bool {
-        self.by_name.get(name).and_then(|id| self.streams.get(id)).is_some_and(|stream| stream.is_open)
+        self.by_name.get(name).and_then(|id| self.streams.get(id)).is_some_and(|stream| stream.spread.is_open())
     }
 
     /// The stream that has waited for its publisher for longest makes room.
@@ -441,7 +438,7 @@ impl Directory {
         placement.release(worker, cost);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match role {
-            Role::Viewer if is_connected => self.remove_viewer(id, worker),
+            Role::Viewer if is_connected => stream.spread.leave(id, worker, &mut self.commands),
             Role::Viewer => {}
             Role::Publisher => {
                 let before = stream.state();
@@ -584,16 +581,6 @@ impl Directory {
         place
     }
 
-    fn remove_viewer(&mut self, id: StreamId, worker: WorkerId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Some(viewers) = stream.viewers.get_mut(worker.index()) else { return };
-        *viewers -= 1;
-        if *viewers == 0 && worker != stream.worker {
-            self.commands.push_back((stream.worker, Command::Mirror { stream: id, to: worker, on: false }));
-            self.commands.push_back((worker, Command::CloseStream(id)));
-        }
-    }
-
     /// Workers end the sessions of a stream that is closed; each is then reported as ended.
     fn close(&mut self, id: StreamId) {
         let Some(stream) = self.streams.remove(&id) else { return };
@@ -601,15 +588,8 @@ impl Directory {
         if self.by_name.get(&stream.name) == Some(&id) {
             self.by_name.remove(&stream.name);
         }
-        if stream.is_open {
-            self.open -= 1;
-            self.commands.push_back((stream.worker, Command::CloseStream(id)));
-        }
-        for (worker, viewers) in WorkerId::all(stream.viewers.len()).zip(&stream.viewers) {
-            if *viewers > 0 && worker != stream.worker {
-                self.commands.push_back((worker, Command::CloseStream(id)));
-            }
-        }
+        self.open -= usize::from(stream.spread.is_open());
+        stream.spread.close(id, &mut self.commands);
     }
 
     fn find_worker(
@@ -632,10 +612,6 @@ impl Directory {
 }
 
 impl Stream {
-    fn open(&self, id: StreamId) -> Command {
-        Command::OpenStream(StreamSpec { id, tracks: self.tracks.clone() })
-    }
-
     fn state(&self) -> StreamState {
         match (self.live, self.publishers.is_empty()) {
             (Some(_), _) => StreamState::Live,
@@ -644,15 +620,14 @@ impl Stream {
         }
     }
 
-    /// Those that are connected.
-    fn viewer_count(&self) -> usize {
-        self.viewers.iter().sum()
-    }
-
     fn view(&self) -> StreamView {
         let (name, tracks) = (self.name.clone(), self.tracks.clone());
-        StreamView { name, state: self.state(), tracks, viewers: self.viewer_count() }
+        StreamView { name, state: self.state(), tracks, viewers: self.spread.viewer_count() }
     }
+}
+
+fn spec(id: StreamId, tracks: &[TrackSpec]) -> StreamSpec {
+    StreamSpec { id, tracks: tracks.to_vec() }
 }
 
 /// What a viewer of the tracks is expected to take.

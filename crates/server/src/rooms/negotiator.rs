@@ -8,9 +8,12 @@
 //! A datagram finds its session by the user fragment in STUN's USERNAME; DTLS, which has no such thing, by the address
 //! from which an authenticated check came before. `Negotiator` has no thread and no clock; `run` is the loop around it.
 
+pub mod conference;
 mod convert;
 mod core;
 mod counters;
+mod member;
+mod session;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -23,6 +26,8 @@ use webrtc::{Candidate, Purpose};
 use wire::Path;
 use wire::codec::{Codec, Profile};
 
+use self::conference::{ConferenceNotice, ConferenceRequest};
+pub use self::convert::track;
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
 use super::directory::Admitted;
@@ -94,6 +99,8 @@ pub enum Request {
     Patch { session: SessionId, fragment: String, if_match: String, reply: Reply<Patched>, turn: OwnedMutexGuard<()> },
     /// DELETE: ends the session, with a goodbye to the peer.
     Close { session: SessionId },
+    /// For a session of a conference.
+    Conference { session: SessionId, request: ConferenceRequest },
 }
 
 /// What answers an offer.
@@ -170,6 +177,8 @@ pub enum Notice {
     /// The session is gone, here and on the worker. Comes once for each session that was answered, and for each that nobody
     /// waited for.
     Ended { session: SessionId, reason: EndReason },
+    /// Of a session of a conference, of which the others say nothing. What is returned counts for `Connected` alone.
+    Conference { session: SessionId, notice: ConferenceNotice },
 }
 
 /// Why a session ended.

@@ -639,7 +639,7 @@ fn negotiate(input: Input, opened: &Mutex<Vec<SessionId>>) {
             };
             reply.send(patched).is_ok()
         }
-        negotiator::Request::Close { .. } => true,
+        negotiator::Request::Close { .. } | negotiator::Request::Conference { .. } => true,
     };
 }
 

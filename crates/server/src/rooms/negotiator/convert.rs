@@ -31,7 +31,7 @@ fn sorted<T: Clone>(items: &[T], order: &[usize]) -> Vec<T> {
 }
 
 /// A publisher's section as a track of the stream.
-pub(super) fn track(media: &Media) -> TrackSpec {
+pub fn track(media: &Media) -> TrackSpec {
     let rids = sorted(&media.rids, &layer_order(&media.rids));
     TrackSpec {
         codec: media.codec,

@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rooms::spec::{Command, Event, PeerSpec, SessionId};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use srtp::SessionKeys;
-use webrtc::{AnswerOptions, Context, Negotiated, Output, Peer, Purpose, Received, Refused, Remote};
-use wire::{Budget, LinkId, LinkKind, Path, Rate};
+use webrtc::{
+    AnswerOptions, Conference, ConferenceOptions, Context, Negotiated, Output, Peer, Purpose, Received, Refused, Remote,
+};
+use wire::codec::Codec;
+use wire::{LinkId, LinkKind, Path};
 
 use crate::crowd::Crowd;
 use crate::plane::workers::Posted;
@@ -19,6 +21,9 @@ use crate::rooms::client::{Client, Key};
 use crate::rooms::directory::{Admitted, Role};
 use crate::worker::Message;
 
+use super::conference::{ConferenceNotice, ConferenceRequest, Open};
+use super::member::{Effects, Member};
+use super::session::{Kind, Phase, Progress, Session, Tag, Way};
 use super::{
     Answer, Counters, EndReason, Input, NegotiationError, Notice, PUBLISH, Patched, Reply, Request, Settings, convert,
     formats,
@@ -27,20 +32,11 @@ use super::{
 /// Addresses of one peer that are remembered; of more the one goes from which nothing came for longest.
 const PATHS_MAX: usize = 64;
 
-/// Who has proved an address and is shaking hands from there keeps it for so long after its last check, which is longer than
-/// a handshake takes.
-const HOLDS_PLACE: Duration = Duration::from_secs(2);
-
-/// Checks of one session's peer that are read: each costs two HMACs and an answer. Browsers send 20 a second, and others one
-/// for each pair of addresses at once.
-const CHECKS: Rate = Rate { burst: 128, interval: Duration::from_millis(10) };
-
-/// DTLS records of a connected session that are read. Its peer has nothing to say but that its last flight was lost, and
-/// goodbye.
-const RECORDS: Rate = Rate { burst: 64, interval: Duration::from_millis(100) };
-
 /// A session sleeps at least this long, lest one that always wants to be woken keeps the thread busy.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
+
+/// A peer answers our first offer within this, or is dropped.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What an overloaded server tells clients.
 const RETRY_AFTER_SECONDS: u32 = 2;
@@ -70,72 +66,6 @@ pub struct Negotiator<C, N> {
     /// The others of these.
     proved: Crowd<Key, ()>,
     counters: Counters,
-}
-
-type Tag = [u8; 4];
-
-struct Session {
-    id: SessionId,
-    /// The key in `by_tag`.
-    tag: Tag,
-    peer: Peer,
-    /// Which way each remote address is reached.
-    paths: Vec<Way>,
-    /// The key in `by_ufrag`.
-    ufrag: String,
-    /// How many checks may be read that come from where its peer has proved to be; and how many of others, as anybody who has
-    /// seen one can send it on.
-    checks: Budget,
-    strange_checks: Budget,
-    /// How many DTLS records may be read once it is connected.
-    records: Budget,
-    /// The entry in `deadlines`.
-    deadline: Instant,
-    /// Of `PeerSpec`.
-    cname: Option<Arc<str>>,
-    phase: Phase,
-}
-
-/// What a datagram is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A check of a peer's.
-    Check,
-    /// An answer to one of ours.
-    Answer,
-    /// DTLS.
-    Record,
-}
-
-/// One of a peer's addresses.
-struct Way {
-    remote: Remote,
-    path: Path,
-    /// When an authenticated check last came from there.
-    heard: Instant,
-}
-
-enum Phase {
-    Handshaking {
-        until: Instant,
-        progress: Progress,
-        /// What its worker is told once it is connected, behind its keys.
-        begin: Command,
-    },
-    Connected {
-        last_consent: Instant,
-    },
-}
-
-/// How far a peer has come with ICE. Each step gives it time for the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
-    /// It has its answer.
-    Answered,
-    /// It has sent an authentic check: it is on its way, over a satellite or a relay perhaps.
-    Checked,
-    /// It has proved an address, and is a stranger no more.
-    Proved,
 }
 
 impl<C, N> Negotiator<C, N>
@@ -234,6 +164,98 @@ where
                     self.remove(key, EndReason::Asked);
                 }
             }
+            Request::Conference { session, request } => self.handle_member(now, session, request),
+        }
+    }
+
+    fn handle_member(&mut self, now: Instant, id: SessionId, request: ConferenceRequest) {
+        let key = match (request, self.by_id.get(&id).copied()) {
+            (ConferenceRequest::Open(open), None) => {
+                if let Err(error) = self.open_member(now, id, *open) {
+                    self.counters.refused += 1;
+                    self.tell(id, ConferenceNotice::Refused(error));
+                }
+                return;
+            }
+            (ConferenceRequest::Close, Some(key)) => return self.remove(key, EndReason::Asked),
+            (request, Some(key)) => {
+                let Session { peer, member, .. } = &mut self.sessions[key];
+                let Some(member) = member else { return };
+                let effects = member.handle(now, id, peer, request);
+                self.take_effects(now, key, effects);
+                key
+            }
+            (_, None) => return,
+        };
+        self.drive(now, key);
+    }
+
+    fn open_member(&mut self, now: Instant, id: SessionId, open: Open) -> Result<(), NegotiationError> {
+        let Open { client, offer, downs, wants_data, cname } = open;
+        let makes_room = self.find_room(id, &client)?;
+        let tag = self.free_tag().ok_or(NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS })?;
+        let candidates = self.settings.candidates.as_slice().into();
+        let options = ConferenceOptions { candidates, cname: cname.clone(), wants_data, codecs: Codec::ALL.into() };
+        let make = if offer.is_some() { Conference::answerer } else { Conference::offerer };
+        let (mut peer, conference) = make(&self.context, now, options)?;
+        let mut member = Member::new(conference, cname);
+        member.set_downs(downs)?;
+        let first = match offer {
+            Some((sdp, ups)) => ConferenceRequest::Offer { sdp, ups },
+            // There is nothing to restart: it offers what there is.
+            None => ConferenceRequest::Restart,
+        };
+        let answered_in =
+            if matches!(first, ConferenceRequest::Restart) { ANSWER_TIMEOUT } else { self.settings.proof_timeout };
+        let mut effects = member.handle(now, id, &mut peer, first);
+        if let Some(ConferenceNotice::Refused(error)) =
+            effects.notices.pop_if(|notice| matches!(notice, ConferenceNotice::Refused(_)))
+        {
+            return Err(error);
+        }
+        if let Some(other) = makes_room {
+            self.counters.made_room += 1;
+            self.remove(other, EndReason::MadeRoom);
+        }
+        peer.set_tag(tag);
+        let session = Session::new(now, (id, tag), peer, Some(Box::new(member)), begins(now + answered_in, None));
+        self.insert(now, &client, session);
+        self.counters.answered += 1;
+        if let Some(key) = self.by_id.get(&id).copied() {
+            self.take_effects(now, key, effects);
+        }
+        Ok(())
+    }
+
+    /// Does and says what a member's request has come to. Who has a description has time for what comes next.
+    fn take_effects(&mut self, now: Instant, key: usize, effects: Effects) {
+        let session = &mut self.sessions[key];
+        let (id, ufrag) = (session.id, session.peer.ufrag().to_owned());
+        if let Phase::Handshaking { until, progress: Progress::Answered, .. } = &mut session.phase {
+            *until = (*until).max(now + self.settings.proof_timeout);
+        }
+        let is_connected = matches!(session.phase, Phase::Connected { .. });
+        self.rename(key, ufrag);
+        self.counters.messages_dropped += effects.dropped;
+        for command in effects.commands.into_iter().filter(|_| is_connected) {
+            self.command(command);
+        }
+        for notice in effects.notices {
+            self.tell(id, notice);
+        }
+    }
+
+    fn tell(&mut self, session: SessionId, notice: ConferenceNotice) -> bool {
+        (self.notify)(Notice::Conference { session, notice })
+    }
+
+    /// The session's checks begin with another user fragment.
+    fn rename(&mut self, key: usize, ufrag: String) {
+        if ufrag != self.sessions[key].ufrag {
+            self.by_ufrag.insert(ufrag.clone(), key);
+            let old = std::mem::replace(&mut self.sessions[key].ufrag, ufrag);
+            self.by_ufrag.remove(&old);
+            self.counters.restarts += 1;
         }
     }
 
@@ -263,22 +285,9 @@ where
             self.remove(other, EndReason::MadeRoom);
         }
         peer.set_tag(tag);
-        let phase =
-            Phase::Handshaking { until: now + self.settings.proof_timeout, progress: Progress::Answered, begin };
-        let (ufrag, paths) = (peer.ufrag().to_owned(), Vec::new());
-        let [checks, strange_checks, records] = [Budget::new(now); 3];
         let session = Session {
-            id: session,
-            tag,
-            peer,
-            paths,
-            ufrag,
-            checks,
-            strange_checks,
-            records,
-            deadline: now,
             cname,
-            phase,
+            ..Session::new(now, (session, tag), peer, None, begins(now + self.settings.proof_timeout, Some(begin)))
         };
         Ok(Answer { sdp, etag: self.insert(now, &client, session) })
     }
@@ -356,12 +365,7 @@ where
         }
         let fragment = session.peer.handle_fragment(fragment)?;
         let etag = session.peer.ufrag().to_owned();
-        if fragment.is_some() {
-            let old = std::mem::replace(&mut session.ufrag, etag.clone());
-            self.by_ufrag.remove(&old);
-            self.by_ufrag.insert(etag.clone(), key);
-            self.counters.restarts += 1;
-        }
+        self.rename(key, etag.clone());
         self.drive(now, key);
         Ok(Patched { fragment, etag })
     }
@@ -501,7 +505,10 @@ where
                         return self.remove(key, EndReason::Refused);
                     }
                 }
-                Output::Channel(_) => {}
+                Output::Channel(event) => {
+                    let id = session.id;
+                    self.tell(id, ConferenceNotice::Channel(event));
+                }
                 Output::PathChanged(remote) => {
                     if let Some(path) = session.path(remote) {
                         let session = session.id;
@@ -537,7 +544,11 @@ where
     fn connect(&mut self, now: Instant, key: usize, path: Path, keys: SessionKeys) -> bool {
         let id = self.sessions[key].id;
         // First, because control opens the stream there for it: what it commands comes before what we do.
-        if !(self.notify)(Notice::Connected { session: id }) {
+        let has_room = match self.sessions[key].member {
+            Some(_) => self.tell(id, ConferenceNotice::Connected),
+            None => (self.notify)(Notice::Connected { session: id }),
+        };
+        if !has_room {
             return false;
         }
         let before = std::mem::replace(&mut self.sessions[key].phase, Phase::Connected { last_consent: now });
@@ -549,13 +560,20 @@ where
         self.forget_handshake(key);
         self.counters.connected += 1;
         self.count_sessions();
-        self.command(Command::AddSession(PeerSpec {
-            session: id,
-            path,
-            keys,
-            cname: self.sessions[key].cname.clone(),
-        }));
-        self.command(begin);
+        let Session { cname, member, .. } = &self.sessions[key];
+        let commands = match (member, begin) {
+            (Some(member), _) => {
+                let peer = PeerSpec { session: id, path, keys, cname: member.cname() };
+                [Command::AddMember(peer)].into_iter().chain(member.standing(id)).collect::<Vec<Command>>()
+            }
+            (None, begin) => {
+                let peer = PeerSpec { session: id, path, keys, cname: cname.clone() };
+                [Command::AddSession(peer)].into_iter().chain(begin).collect()
+            }
+        };
+        for command in commands {
+            self.command(command);
+        }
         true
     }
 
@@ -611,7 +629,10 @@ where
         }
         self.count_sessions();
         tracing::debug!(session = session.id.0, ?reason, "session ended");
-        (self.notify)(Notice::Ended { session: session.id, reason });
+        match session.member {
+            Some(_) => _ = self.tell(session.id, ConferenceNotice::Ended(reason)),
+            None => _ = (self.notify)(Notice::Ended { session: session.id, reason }),
+        }
     }
 
     /// Sends a datagram, or drops it when there is no room: peers repeat theirs, and then we ours.
@@ -641,29 +662,8 @@ where
     }
 }
 
-impl Session {
-    /// Whether a datagram for it is read, of which more may come than are of any use.
-    fn may_read(&mut self, now: Instant, kind: Kind, remote: Remote) -> bool {
-        match kind {
-            Kind::Check if self.peer.is_proved(now, remote) => self.checks.take(now, CHECKS),
-            Kind::Check => self.strange_checks.take(now, CHECKS),
-            Kind::Record if matches!(self.phase, Phase::Connected { .. }) => self.records.take(now, RECORDS),
-            Kind::Record | Kind::Answer => true,
-        }
-    }
-
-    /// How a remote address is reached.
-    fn path(&self, remote: Remote) -> Option<Path> {
-        self.paths.iter().find(|way| way.remote == remote).map(|way| way.path)
-    }
-
-    /// Whether it has proved an address and is shaking hands from there just now.
-    fn holds(&self, now: Instant, remote: Remote) -> bool {
-        let was_heard = |way: &Way| way.remote == remote && now.saturating_duration_since(way.heard) < HOLDS_PLACE;
-        matches!(self.phase, Phase::Handshaking { .. })
-            && self.peer.is_proved(now, remote)
-            && self.paths.iter().any(was_heard)
-    }
+fn begins(until: Instant, begin: Option<Command>) -> Phase {
+    Phase::Handshaking { until, progress: Progress::Answered, begin }
 }
 
 /// Whether an If-Match value (RFC 9110 §13.1.1) holds for an ETag.

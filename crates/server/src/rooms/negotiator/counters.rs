@@ -47,6 +47,8 @@ counters! {
         counter too_many_checks: u64 = "checks_too_many_total",
         /// DTLS beyond what the peer of a connected session has to say.
         counter too_many_records: u64 = "records_too_many_total",
+        /// Messages for data channels that their peers were too slow for, or that were too long for them.
+        counter messages_dropped: u64 = "messages_dropped_total",
         /// Not taken because the worker's mailbox was full; peers repeat theirs.
         counter transmits_dropped: u64 = "transmits_dropped_total",
         /// Commands that had to wait for room in the worker's mailbox.

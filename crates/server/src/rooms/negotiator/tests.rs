@@ -1,6 +1,7 @@
 //! A negotiator, the clients of its sessions in memory, and a worker that only keeps what it is told.
 
 mod floods;
+mod members;
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -165,7 +166,7 @@ impl Harness {
         let heard = self.heard.borrow();
         let ended = heard.notices.iter().filter_map(|notice| match notice {
             Notice::Ended { session, reason } => Some((session.0, reason.clone())),
-            Notice::Connected { .. } => None,
+            Notice::Connected { .. } | Notice::Conference { .. } => None,
         });
         ended.collect()
     }

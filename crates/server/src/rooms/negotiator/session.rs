@@ -1,0 +1,135 @@
+//! One session of a negotiator: its peer, where that is, and how far it has come.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rooms::spec::{Command, SessionId};
+use webrtc::{Peer, Remote};
+use wire::{Budget, Path, Rate};
+
+use super::member::Member;
+
+/// Who has proved an address and is shaking hands from there keeps it for so long after its last check, which is longer than
+/// a handshake takes.
+const HOLDS_PLACE: Duration = Duration::from_secs(2);
+
+/// Checks of one session's peer that are read: each costs two HMACs and an answer. Browsers send 20 a second, and others one
+/// for each pair of addresses at once.
+const CHECKS: Rate = Rate { burst: 128, interval: Duration::from_millis(10) };
+
+/// DTLS records of a connected session that are read. Its peer has nothing to say but that its last flight was lost, and
+/// goodbye.
+const RECORDS: Rate = Rate { burst: 64, interval: Duration::from_millis(100) };
+
+/// The same of a member's, which has data channels: some 2 MB/s of messages, or of what acknowledges ours.
+const DATA_RECORDS: Rate = Rate { burst: 1_024, interval: Duration::from_micros(500) };
+
+/// What the ids of a session's own checks begin with.
+pub(super) type Tag = [u8; 4];
+
+pub(super) struct Session {
+    pub id: SessionId,
+    /// The key in `by_tag`.
+    pub tag: Tag,
+    pub peer: Peer,
+    /// Which way each remote address is reached.
+    pub paths: Vec<Way>,
+    /// The key in `by_ufrag`.
+    pub ufrag: String,
+    /// How many checks may be read that come from where its peer has proved to be; and how many of others, as anybody who has
+    /// seen one can send it on.
+    pub checks: Budget,
+    pub strange_checks: Budget,
+    /// How many DTLS records may be read once it is connected.
+    pub records: Budget,
+    /// The entry in `deadlines`.
+    pub deadline: Instant,
+    /// Of `PeerSpec`.
+    pub cname: Option<Arc<str>>,
+    /// Of a conference.
+    pub member: Option<Box<Member>>,
+    pub phase: Phase,
+}
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A check of a peer's.
+    Check,
+    /// An answer to one of ours.
+    Answer,
+    /// DTLS.
+    Record,
+}
+
+/// One of a peer's addresses.
+pub(super) struct Way {
+    pub remote: Remote,
+    pub path: Path,
+    /// When an authenticated check last came from there.
+    pub heard: Instant,
+}
+
+pub(super) enum Phase {
+    Handshaking {
+        until: Instant,
+        progress: Progress,
+        /// What its worker is told once it is connected, behind its keys; of a member its `Member` says it.
+        begin: Option<Command>,
+    },
+    Connected {
+        last_consent: Instant,
+    },
+}
+
+/// How far a peer has come with ICE. Each step gives it time for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Progress {
+    /// It has its answer.
+    Answered,
+    /// It has sent an authentic check: it is on its way, over a satellite or a relay perhaps.
+    Checked,
+    /// It has proved an address, and is a stranger no more.
+    Proved,
+}
+
+impl Session {
+    /// One that is answered, and not heard of yet.
+    pub fn new(
+        now: Instant,
+        (id, tag): (SessionId, Tag),
+        peer: Peer,
+        member: Option<Box<Member>>,
+        phase: Phase,
+    ) -> Self {
+        let [checks, strange_checks, records] = [Budget::new(now); 3];
+        let (ufrag, paths) = (peer.ufrag().to_owned(), Vec::new());
+        let deadline = now;
+        Session { id, tag, peer, paths, ufrag, checks, strange_checks, records, deadline, cname: None, member, phase }
+    }
+
+    /// Whether a datagram for it is read, of which more may come than are of any use.
+    pub fn may_read(&mut self, now: Instant, kind: Kind, remote: Remote) -> bool {
+        match kind {
+            Kind::Check if self.peer.is_proved(now, remote) => self.checks.take(now, CHECKS),
+            Kind::Check => self.strange_checks.take(now, CHECKS),
+            Kind::Record if matches!(self.phase, Phase::Connected { .. }) => {
+                self.records.take(now, if self.member.is_some() { DATA_RECORDS } else { RECORDS })
+            }
+            Kind::Record | Kind::Answer => true,
+        }
+    }
+
+    /// How a remote address is reached.
+    pub fn path(&self, remote: Remote) -> Option<Path> {
+        self.paths.iter().find(|way| way.remote == remote).map(|way| way.path)
+    }
+
+    /// Whether it has proved an address and is shaking hands from there just now.
+    pub fn holds(&self, now: Instant, remote: Remote) -> bool {
+        let was_heard = |way: &Way| way.remote == remote && now.saturating_duration_since(way.heard) < HOLDS_PLACE;
+        matches!(self.phase, Phase::Handshaking { .. })
+            && self.peer.is_proved(now, remote)
+            && self.paths.iter().any(was_heard)
+    }
+}
