@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rooms::spec::StreamId;
+use rooms::spec::{LayerLimit, StreamId};
 use webrtc::{ChannelEvent, Delivery, Described, Down, UpWish};
 
 use super::{EndReason, NegotiationError};
@@ -30,6 +30,13 @@ pub enum ConferenceRequest {
     /// What the peer gets from now on, all of it. Where we make the offers, `Offered` follows, unless one waits for its answer;
     /// where the peer does, its next offer is answered so.
     SetDowns(Vec<Watched>),
+    /// How the peer gets a stream that it was to get last, from now on.
+    Choose {
+        /// Which.
+        stream: StreamId,
+        /// How.
+        choice: Choice,
+    },
     /// What the peer sends in a section is a stream from now on, which is open on the worker.
     Publish {
         /// Of the section.
@@ -77,6 +84,21 @@ pub struct Watched {
     pub stream: StreamId,
     /// How it is described; its `id` is the stream's.
     pub down: Down,
+}
+
+/// How a peer gets a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Not for now.
+    pub is_paused: bool,
+    /// At most.
+    pub layers: LayerLimit,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Choice { is_paused: false, layers: LayerLimit::NONE }
+    }
 }
 
 /// What is said of one session.

@@ -3,13 +3,14 @@
 //! In: requests. Out: commands to the worker, which are for sessions that are connected; notices.
 //! Cost: a look at each section for each description.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rooms::spec::{Command, SessionId, StreamId};
 use webrtc::{Conference, Described, Media, Peer, Section};
 
-use super::conference::{ConferenceNotice, ConferenceRequest, Watched};
+use super::conference::{Choice, ConferenceNotice, ConferenceRequest, Watched};
 use super::{NegotiationError, convert};
 
 /// A session of a conference, beside its peer.
@@ -20,6 +21,8 @@ pub(super) struct Member {
     published: Vec<Published>,
     /// Streams that the peer gets, and how.
     watched: Vec<(StreamId, Media)>,
+    /// How, of those that it is to get and those that it gets; where nothing was said, there is none.
+    choices: HashMap<StreamId, Choice>,
 }
 
 struct Published {
@@ -40,7 +43,7 @@ pub(super) struct Effects {
 
 impl Member {
     pub fn new(conference: Conference, cname: Arc<str>) -> Self {
-        Member { conference, cname, published: Vec::new(), watched: Vec::new() }
+        Member { conference, cname, published: Vec::new(), watched: Vec::new(), choices: HashMap::new() }
     }
 
     /// Does what is asked; `Open` and `Close` are its caller's.
@@ -77,6 +80,12 @@ impl Member {
                 self.set_downs(downs)?;
                 self.offer(peer, effects)?;
             }
+            ConferenceRequest::Choose { stream, choice } => {
+                let before = self.choices.insert(stream, choice).unwrap_or_default();
+                if self.watched.iter().any(|(watched, _)| *watched == stream) {
+                    effects.commands.extend(choose(id, stream, before, choice));
+                }
+            }
             ConferenceRequest::Publish { mid, stream } => effects.commands.extend(self.publish(id, mid, stream)?),
             ConferenceRequest::Unpublish { stream } => {
                 effects.commands.extend(self.forget(id, |published| published.stream == stream));
@@ -98,6 +107,10 @@ impl Member {
     /// # Errors
     /// Where these are too many.
     pub fn set_downs(&mut self, downs: Vec<Watched>) -> Result<(), NegotiationError> {
+        let is_kept = |stream: &StreamId| {
+            downs.iter().any(|down| down.stream == *stream) || self.watched.iter().any(|(watched, _)| watched == stream)
+        };
+        self.choices.retain(|stream, _| is_kept(stream));
         let named = |Watched { stream, down }: Watched| webrtc::Down { id: stream.0.into(), ..down };
         Ok(self.conference.set_downs(downs.into_iter().map(named).collect())?)
     }
@@ -112,7 +125,7 @@ impl Member {
     /// What the worker is told of a session that has connected, behind its keys.
     pub fn standing(&self, id: SessionId) -> Vec<Command> {
         let published = self.published.iter().map(|published| published.command(id));
-        published.chain(self.watched.iter().filter_map(|(stream, media)| watch(id, *stream, media))).collect()
+        published.chain(self.watched.iter().flat_map(|(stream, media)| self.watch(id, *stream, media))).collect()
     }
 
     /// Our CNAME, for a peer that takes no RTCP of reduced size.
@@ -162,8 +175,16 @@ impl Member {
         };
         let gone = self.watched.iter().filter(|(known, _)| !watched.iter().any(|(stream, _)| stream == known));
         commands.extend(gone.map(|(stream, _)| Command::Unwatch { session: id, stream: *stream }));
-        commands.extend(watched.iter().filter(is_new).filter_map(|(stream, media)| watch(id, *stream, media)));
+        commands.extend(watched.iter().filter(is_new).flat_map(|(stream, media)| self.watch(id, *stream, media)));
         self.watched = watched;
+    }
+
+    /// The peer gets a stream, as was chosen for it.
+    fn watch(&self, session: SessionId, stream: StreamId, media: &Media) -> Vec<Command> {
+        let Some(track) = convert::down_track(media) else { return Vec::new() };
+        let watch = Command::Watch { session, stream, tracks: vec![track] };
+        let choice = self.choices.get(&stream).copied().unwrap_or_default();
+        std::iter::once(watch).chain(choose(session, stream, Choice::default(), choice)).collect()
     }
 }
 
@@ -173,8 +194,12 @@ impl Published {
     }
 }
 
-fn watch(session: SessionId, stream: StreamId, media: &Media) -> Option<Command> {
-    Some(Command::Watch { session, stream, tracks: vec![convert::down_track(media)?] })
+/// What the worker is told of another choice.
+fn choose(session: SessionId, stream: StreamId, before: Choice, choice: Choice) -> impl Iterator<Item = Command> {
+    let Choice { is_paused, layers } = choice;
+    let limit = (layers != before.layers).then_some(Command::LimitStream { session, stream, layers });
+    let pause = (is_paused != before.is_paused).then_some(Command::Pause { session, stream, on: is_paused });
+    limit.into_iter().chain(pause)
 }
 
 fn media_of(section: Section) -> impl Iterator<Item = Media> {

@@ -3,7 +3,9 @@
 use webrtc::{Conference, ConferenceOptions, Down};
 
 use super::*;
-use crate::rooms::negotiator::conference::{ConferenceNotice, ConferenceRequest, Open, Watched};
+use rooms::spec::LayerLimit;
+
+use crate::rooms::negotiator::conference::{Choice, ConferenceNotice, ConferenceRequest, Open, Watched};
 
 const MEMBER: SessionId = SessionId(1);
 
@@ -56,6 +58,8 @@ fn names(commands: &[Command]) -> Vec<String> {
         Command::Unpublish { stream, .. } => format!("unpublish {}", stream.0),
         Command::Watch { stream, .. } => format!("watch {}", stream.0),
         Command::Unwatch { stream, .. } => format!("unwatch {}", stream.0),
+        Command::LimitStream { stream, layers, .. } => format!("limit {} to {}", stream.0, layers.spatial_max),
+        Command::Pause { stream, on, .. } => format!("pause {} {on}", stream.0),
         Command::RemoveSession(_) => "remove".to_owned(),
         Command::Consent { .. } => "consent".to_owned(),
         other => panic!("{other:?}"),
@@ -107,6 +111,23 @@ fn what_a_member_publishes_is_a_stream_from_when_it_is_said_to_be_one() {
     // Its section falls silent.
     harness.ask(ConferenceRequest::Offer { sdp: offer.replace("a=sendonly", "a=inactive"), ups: Vec::new() });
     assert_eq!(names(&harness.commands()), ["unpublish 22"]);
+}
+
+#[test]
+fn what_is_chosen_for_a_stream_holds_from_when_the_peer_gets_it() {
+    let mut harness = Harness::new();
+    let (mut client, _) = harness.member(&WATCH, vec![watched(12, Codec::Vp8)]);
+    let low = LayerLimit { spatial_max: 0, ..LayerLimit::NONE };
+    let choose = |harness: &mut Harness, is_paused, layers| {
+        harness.ask(ConferenceRequest::Choose { stream: StreamId(12), choice: Choice { is_paused, layers } });
+        names(&harness.commands())
+    };
+    assert!(choose(&mut harness, true, low).is_empty());
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    assert_eq!(names(&harness.commands()), ["add", "watch 12", "limit 12 to 0", "pause 12 true"]);
+    assert_eq!(choose(&mut harness, false, low), ["pause 12 false"]);
+    assert_eq!(choose(&mut harness, false, LayerLimit::NONE), ["limit 12 to 255"]);
+    assert!(choose(&mut harness, false, LayerLimit::NONE).is_empty());
 }
 
 #[test]
