@@ -64,6 +64,21 @@ pub struct Down {
     pub kind: Kind,
 }
 
+/// How a track of a publisher's is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Up {
+    /// The client's id of the track (`a=msid`), or its section's name.
+    pub cid: String,
+    /// Codecs, as "video/VP8", the best first; empty: as the client offers.
+    pub codecs: Vec<String>,
+    /// With redundancy (RFC 2198).
+    pub red: bool,
+    /// Sound falls silent with its speaker.
+    pub dtx: bool,
+    /// Sound in stereo.
+    pub stereo: bool,
+}
+
 /// What a session is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
@@ -89,6 +104,8 @@ pub enum Request {
         session: SessionId,
         /// As it came.
         sdp: String,
+        /// How the tracks are taken that it announces or publishes, all of them.
+        ups: Vec<Up>,
     },
     /// The client's answer to our offer.
     Answer {

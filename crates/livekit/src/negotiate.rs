@@ -22,7 +22,8 @@ pub(crate) fn handle_offer(room: &mut Room, who: Number, offer: SessionDescripti
     let Some(peer) = publisher(room, who, turn) else { return };
     peer.asked = offer.id;
     let session = peer.id;
-    turn.out.media(Request::Offer { session, sdp: offer.sdp });
+    let ups = publish::ups(room, who);
+    turn.out.media(Request::Offer { session, sdp: offer.sdp, ups });
 }
 
 /// The client's answer to our last offer; to an earlier one it is not heard any more.

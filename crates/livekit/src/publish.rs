@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
-    AddTrackRequest, AudioTrackFeature, MuteTrackRequest, RequestResponse, TrackInfo, TrackPublishedResponse,
-    TrackType, TrackUnpublishedResponse, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
+    AddTrackRequest, AudioTrackFeature, MuteTrackRequest, RequestResponse, SimulcastCodecInfo, TrackInfo,
+    TrackPublishedResponse, TrackType, TrackUnpublishedResponse, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
 };
 
 use crate::demand::Demand;
 use crate::directory::Number;
 use crate::limits;
-use crate::media::{Kind, Request, Section, SessionId};
+use crate::media::{Kind, Request, Section, SessionId, Up};
 use crate::room::{Room, Timer, When};
 use crate::track::{Pending, Track, announced, kind};
 use crate::turn::Turn;
@@ -112,6 +112,29 @@ pub(crate) fn handle_sections(
         }
         subscribe::reconcile_track(room, &sid, turn);
     }
+}
+
+/// How somebody's tracks are taken, announced and published ones. Each codec that comes by a track of its own has an entry.
+pub(crate) fn ups(room: &Room, who: Number) -> Vec<Up> {
+    let Some(member) = room.members.get(&who) else { return Vec::new() };
+    let published = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
+    let published =
+        published.map(|track| Up { codecs: vec![track.info.mime_type.clone()], ..up(&track.cid, &track.info) });
+    let announced = member.pending.iter().flat_map(|pending| {
+        let (apart, together): (Vec<_>, Vec<_>) = (pending.info.codecs.iter())
+            .filter(|codec| !codec.mime_type.is_empty())
+            .partition(|codec| !codec.cid.is_empty() && codec.cid != pending.cid);
+        let mimes = |codecs: &[&SimulcastCodecInfo]| codecs.iter().map(|codec| codec.mime_type.clone()).collect();
+        let of_codec = |codec: &&SimulcastCodecInfo| Up { codecs: mimes(&[codec]), ..up(&codec.cid, &pending.info) };
+        let apart: Vec<Up> = apart.iter().map(of_codec).collect();
+        std::iter::once(Up { codecs: mimes(&together), ..up(&pending.cid, &pending.info) }).chain(apart)
+    });
+    published.chain(announced).collect()
+}
+
+#[allow(deprecated, reason = "older clients say and read these fields")]
+fn up(cid: &str, info: &TrackInfo) -> Up {
+    Up { cid: cid.to_owned(), codecs: Vec::new(), red: !info.disable_red, dtx: !info.disable_dtx, stereo: info.stereo }
 }
 
 /// Publishes what has a section now, and returns its sids.
