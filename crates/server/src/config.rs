@@ -7,6 +7,7 @@
 mod acme;
 mod certificate;
 mod live;
+mod livekit;
 mod load;
 mod output;
 mod print;
@@ -29,6 +30,7 @@ pub use self::reflect::{Reflect, ReflectStream, StreamFormat, StreamJoin, Stream
 pub use self::relay::{PortRange, Relay, RelayAddress, RelayUri, RelayUser, UserSecret};
 pub use certificate::CertificateFiles;
 pub use live::LiveInput;
+pub use livekit::{ApiKey, Livekit};
 pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
 use section::{Table, section};
@@ -53,6 +55,8 @@ pub struct Config {
     pub rtc: Rtc,
     /// `[rooms]`
     pub rooms: Rooms,
+    /// `[livekit]`
+    pub livekit: Livekit,
     /// `[log]`
     pub log: Log,
     /// `[pump]`
@@ -327,7 +331,7 @@ section! {
 }
 
 impl Config {
-    fn tables(&mut self) -> [Table<'_>; 11] {
+    fn tables(&mut self) -> [Table<'_>; 12] {
         [
             self.http.table(),
             self.tls.table(),
@@ -336,6 +340,7 @@ impl Config {
             self.workers.table(),
             self.rtc.table(),
             self.rooms.table(),
+            self.livekit.table(),
             self.log.table(),
             self.pump.table(),
             self.relay.table(),

@@ -40,6 +40,8 @@ use tokio::time::timeout;
 use crate::auth::{Auth, Bearer, Rights};
 use crate::config::{IceServer, Origin};
 use crate::door::{self, Door};
+use crate::livekit::control::Control as LivekitControl;
+use crate::livekit::routes as livekit;
 use crate::plane::Plane;
 use crate::pump::control::PumpControl;
 use crate::reflect::control::Control as ReflectControl;
@@ -70,6 +72,8 @@ pub struct App {
     pub rooms: Arc<RoomsControl>,
     /// Whether anybody can get into them.
     pub has_rooms: bool,
+    /// Those of LiveKit's protocol, where there are any.
+    pub livekit: Option<Arc<LivekitControl>>,
     /// The pump, where there is one.
     pub pump: Option<Arc<PumpControl>>,
     /// The relay, where there is one.
@@ -143,7 +147,7 @@ impl Site {
     }
 
     /// Serves a connection that has a place, until it or the other end of `is_open` ends.
-    pub(crate) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    pub(crate) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: (S, Version),
         remote: IpAddr,
@@ -167,7 +171,8 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), reflect::streams))
         .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
         .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
-        .with_state(app)
+        .with_state(app.clone())
+        .merge(app.livekit.as_ref().map_or_else(Router::new, |control| livekit::routes(control.hub().clone())))
 }
 
 /// What is served of the rooms, and the pages that show them.
@@ -239,6 +244,7 @@ impl App {
             plane: rooms.plane().clone(),
             rooms,
             has_rooms: true,
+            livekit: None,
             pump: None,
             relay: None,
             reflect: None,

@@ -2,15 +2,21 @@
 //!
 //! `hub::Hub` has the rooms (`livekit::rooms`), and everybody's queue; `routes` lets clients and applications in; a `socket`
 //! is one client's connection; `twirp` reads and writes what applications ask for; `webhooks` tells them what happens.
-//! Nothing serves it yet: what the rooms ask of the packet path waits in the hub (`Hub::media`).
+//! What the rooms ask of the packet path, `control` hands on: `stage` knows which worker each session and each track is on.
 
+pub mod control;
 pub mod hub;
+pub mod ice;
 pub mod queue;
 pub mod routes;
-pub mod settings;
+mod settings;
 mod socket;
+pub mod stage;
 mod twirp;
 pub mod webhooks;
+
+pub use settings::Settings;
+pub(crate) use settings::settings;
 
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,9 @@ use wire::{LinkKind, ListenOptions, Strangers, StreamOptions, Token, UdpOptions,
 
 use crate::config::{self, Config};
 use crate::host::{addresses, host_addresses, links_max, ntp, port_of};
+use crate::livekit;
+use crate::livekit::control::Control as LivekitControl;
+use crate::livekit::ice::IceServers;
 use crate::owner::{RELAY, ROOMS};
 use crate::plane::workers::Workers;
 use crate::plane::{Plane, ProductControl, placement};
@@ -40,7 +43,7 @@ use crate::relay::{handshakes, known};
 use crate::report;
 use crate::rooms::control::{NegotiatorEnd, RoomsControl};
 use crate::rooms::directory;
-use crate::rooms::negotiator::{self, Input, Negotiator};
+use crate::rooms::negotiator::{self, Input, Negotiator, Notice};
 use crate::rtsp;
 use crate::tls::Certificates;
 use crate::upgrade::{self, Sockets};
@@ -84,6 +87,8 @@ pub struct Running {
     pub plane: Arc<Plane>,
     /// The rooms.
     pub rooms: Arc<RoomsControl>,
+    /// Those of LiveKit's protocol, where there are any.
+    pub livekit: Option<Arc<LivekitControl>>,
     /// The pump.
     pub pump: Arc<PumpControl>,
     /// The relay, where there is one.
@@ -217,31 +222,54 @@ impl Machine {
             Ok((Arc::new(control.with_handshakes(handshakes)), Some(thread)))
         });
         let (relay, handshakes) = relay.transpose()?.unzip();
+        let livekit = start_livekit(config, &rooms, relay.as_ref())?;
         let ca_file = config.pump.ca_file.as_deref().map(Path::new);
         let around = Around::new(ca_file, Some(pump.clone()), Patience::default()).context("pump.ca_file")?;
         let reflect = ReflectControl::new(plane.clone(), Some(around), viewers_max(files_max));
         let reflected = Some(reflect.clone());
-        let listen =
-            report::listen(reports, Some(rooms.clone()), pump.clone(), relay.clone(), reflected, Handle::current());
+        let listen = report::listen(
+            reports,
+            (Some(rooms.clone()), livekit.clone()),
+            pump.clone(),
+            relay.clone(),
+            reflected,
+            Handle::current(),
+        );
         let mut helpers = vec![listen?];
         helpers.extend(handshakes.flatten());
         for (worker, (settings, counters, receiver)) in WorkerId::all(peers.len()).zip(bodies) {
-            let (plane, notified) = (plane.clone(), rooms.clone());
+            let (plane, notified, conferences) = (plane.clone(), rooms.clone(), livekit.clone());
             let send = move |message| plane.workers().take_from_negotiator(worker, message);
-            let notify = move |notice| notified.handle_notice(notice);
+            let notify = move |notice| match (&conferences, notice) {
+                (Some(livekit), Notice::Conference { session, notice }) => livekit.handle_notice(session, notice),
+                (_, notice) => notified.handle_notice(notice),
+            };
             let negotiator = Negotiator::new(settings, context.clone(), send, notify);
             let name = format!("negotiator-{}", worker.0);
             let body = move || negotiator::run(negotiator, &receiver, &counters);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }
-        Ok(Running { plane, rooms, pump, relay, reflect, helpers })
+        Ok(Running { plane, rooms, livekit, pump, relay, reflect, helpers })
     }
+}
+
+/// LiveKit's rooms, where there are any.
+fn start_livekit(
+    config: &Config,
+    rooms: &Arc<RoomsControl>,
+    relay: Option<&Arc<RelayControl>>,
+) -> anyhow::Result<Option<Arc<LivekitControl>>> {
+    let Some(settings) = livekit::settings(config) else { return Ok(None) };
+    let ice = IceServers { fixed: config.rtc.ice_servers.clone(), relay: relay.cloned() };
+    let started = LivekitControl::start(rooms.clone(), &settings, config.rooms.sessions_max, ice);
+    started.context("[livekit]").map(Some)
 }
 
 impl Running {
     fn products(&self) -> impl Iterator<Item = &dyn ProductControl> {
         let relay = self.relay.as_deref().map(|relay| relay as &dyn ProductControl);
-        [&*self.rooms as &dyn ProductControl, &*self.pump, &*self.reflect].into_iter().chain(relay)
+        let livekit = self.livekit.as_deref().map(|livekit| livekit as &dyn ProductControl);
+        [&*self.rooms as &dyn ProductControl, &*self.pump, &*self.reflect].into_iter().chain(relay).chain(livekit)
     }
 
     /// Does what is due. To be called every 100 ms or so.
@@ -257,7 +285,8 @@ impl Running {
 
     /// Whether rooms or pump send anybody anything.
     pub fn has_sessions(&self) -> bool {
-        self.rooms.has_receivers() || self.pump.has_receivers()
+        let livekit = self.livekit.as_ref().is_some_and(|livekit| livekit.has_receivers());
+        self.rooms.has_receivers() || self.pump.has_receivers() || livekit
     }
 
     /// Whether the relay has allocations.
@@ -268,6 +297,9 @@ impl Running {
     /// Ends all sessions but who watches reflected streams, and what is played for these.
     pub(crate) fn close_others(&self) {
         self.rooms.close_all();
+        if let Some(livekit) = &self.livekit {
+            livekit.close_all();
+        }
         self.pump.close_clients();
     }
 

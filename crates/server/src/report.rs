@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use engine::{Receiver, RecvError};
 use tokio::runtime::Handle;
 
+use crate::livekit::control::Control as LivekitControl;
 use crate::pump::control::PumpControl;
 use crate::reflect::control::Control as ReflectControl;
 use crate::relay::control::RelayControl;
@@ -34,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// When it cannot be started.
 pub fn listen(
     reports: Receiver<Report>,
-    rooms: Option<Arc<RoomsControl>>,
+    (rooms, livekit): (Option<Arc<RoomsControl>>, Option<Arc<LivekitControl>>),
     pump: Arc<PumpControl>,
     relay: Option<Arc<RelayControl>>,
     reflect: Option<Arc<ReflectControl>>,
@@ -48,6 +49,9 @@ pub fn listen(
         while let Ok(report) = next(&reports, &mut woken) {
             match report {
                 Report::Rooms(event) => {
+                    if let Some(livekit) = &livekit {
+                        livekit.handle_event(&event);
+                    }
                     if let Some(rooms) = &rooms {
                         rooms.handle_event(event);
                     }

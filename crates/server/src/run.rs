@@ -232,6 +232,7 @@ fn application(config: &Config, running: &Running, auth: Auth) -> App {
             age_max: config.http.metrics_age_max,
         }),
         has_rooms: !config.workers.bind.is_empty(),
+        livekit: running.livekit.clone(),
         pump: (!config.pump.bind.is_empty()).then(|| running.pump.clone()),
         relay: running.relay.clone(),
         reflect: Some(running.reflect.clone()),
@@ -487,6 +488,9 @@ fn announce(
     if !config.workers.bind.is_empty() {
         text += &line("publish (WHIP)", format!("http://{addr}/whip/NAME"));
         text += &line("watch (WHEP)", format!("http://{addr}/whep/NAME"));
+    }
+    if running.livekit.is_some() {
+        text += &line("rooms (LiveKit)", format!("ws://{addr}"));
     }
     if !config.pump.bind.is_empty() {
         text += &line("pump", format!("http://{addr}/pump/sessions"));

@@ -14,7 +14,7 @@ mod tests;
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,7 +28,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -218,7 +217,7 @@ impl Connections {
 
     /// Serves a connection that has a place, until it or the other end of `is_open` ends. A panic of a library ends it, and
     /// nobody else's.
-    pub(super) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    pub(super) async fn welcome<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self: &Arc<Self>,
         stream: (S, Version),
         remote: IpAddr,
@@ -245,7 +244,7 @@ impl Connections {
 
     /// Answers one connection's requests until it ends, is idle for too long, gets too old, has to make room, or the server
     /// ends.
-    async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self: &Arc<Self>,
         (stream, version): (S, Version),
         remote: IpAddr,
@@ -283,6 +282,7 @@ impl Connections {
             let (idle, old) = (guest.is_idle(limits.request_timeout), guest.is_old(limits.age_max));
             let lasts = guest.is_old(Duration::ZERO);
             let connection = builder.serve_connection(TokioIo::new(stream), answer);
+            let connection = (connection, http2::Connection::graceful_shutdown as fn(Pin<&mut _>));
             return self.attend(connection, told, is_open, (idle, pending()), (old, lasts)).await;
         }
         let mut builder = http1::Builder::new();
@@ -291,13 +291,16 @@ impl Connections {
         builder.timer(TokioTimer::new()).header_read_timeout(limits.request_timeout).max_buf_size(BUFFER_BYTES_MAX);
         let (line, ages) = (Line::new(stream), (guest.is_old(limits.age_max), guest.is_old(Duration::ZERO)));
         let left = guest.has_left(line.other());
-        let connection = builder.serve_connection(TokioIo::new(line), answer);
+        // What becomes a WebSocket is no connection of HTTP any more.
+        let connection = builder.serve_connection(TokioIo::new(line), answer).with_upgrades();
+        let connection = (connection, http1::UpgradeableConnection::graceful_shutdown as fn(Pin<&mut _>));
         self.attend(connection, told, is_open, (pending(), left), ages).await;
     }
 
-    async fn attend(
+    /// Until a connection ends, or has to; with it comes what has it end behind its last answer.
+    async fn attend<C: Future<Output = hyper::Result<()>>>(
         &self,
-        connection: impl GracefulConnection<Error = hyper::Error>,
+        (connection, shut_down): (C, fn(Pin<&mut C>)),
         told: oneshot::Receiver<Leave>,
         mut is_open: watch::Receiver<()>,
         (idle, left): (impl Future<Output = ()>, impl Future<Output = ()>),
@@ -318,7 +321,7 @@ impl Connections {
             () = old => limits.request_timeout,
         };
         // A request that is under way has its answer, and that leaves to its end.
-        connection.as_mut().graceful_shutdown();
+        shut_down(connection.as_mut());
         // What goes on for as long as it likes does so: the process may be there for its sources alone.
         if is_closed {
             tokio::select! {

@@ -94,6 +94,8 @@ fn make_page(app: &App) -> String {
     write_workers(&mut page, app.plane.workers());
     write_negotiators(&mut page, &app.rooms);
     write_rooms(&mut page, app.plane.workers());
+    let livekit = app.livekit.as_ref().map(|livekit| livekit.counters());
+    page.set(&[(String::new(), livekit.unwrap_or_default())]);
     if let Some(pump) = &app.pump {
         pump::write(&mut page, pump);
         let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters.clone());

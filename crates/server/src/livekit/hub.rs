@@ -18,16 +18,21 @@ use livekit::rooms::{Rooms, Sizes};
 use livekit::token::{Claims, Keys, TokenError, VideoGrant};
 use tokio::sync::Notify;
 
+use super::ice::IceServers;
 use super::queue::{Inlet, Outlet, Shared, queue};
 use super::settings::{CODECS, Settings};
 use super::webhooks;
 
-/// Requests to the packet path that wait, beyond which nobody is let in.
+/// Requests to the packet path that wait, beyond which nobody is let in, and data messages are dropped.
 pub const MEDIA_WAITING_MAX: usize = 100_000;
+
+/// The version of LiveKit's server that this does as: clients tell by it what a server can do.
+const VERSION: &str = "1.13.5";
 
 /// All of it.
 pub struct Hub {
     state: Mutex<State>,
+    ice: IceServers,
     connections_max: usize,
     /// Something is due earlier than it was.
     earlier: Notify,
@@ -43,6 +48,7 @@ struct State {
     webhooks: Vec<webhooks::Inlet>,
     webhooks_dropped: u64,
     slow: u64,
+    data_dropped: u64,
 }
 
 /// Why somebody is not let in.
@@ -57,14 +63,19 @@ pub enum NotNow {
 }
 
 impl Hub {
-    /// No room yet. `seed` is another one for each process; `webhooks` is where events go.
+    /// No room yet. `seed` is another one for each process; `ice` is what clients are told to use, and `webhooks` where events go.
     ///
     /// # Errors
     /// Without an API key.
-    pub fn new(settings: &Settings, seed: u64, webhooks: Vec<webhooks::Inlet>) -> Result<Self, TokenError> {
+    pub fn new(
+        settings: &Settings,
+        seed: u64,
+        ice: IceServers,
+        webhooks: Vec<webhooks::Inlet>,
+    ) -> Result<Self, TokenError> {
         let rooms = Rooms::new(Config {
             keys: Keys::new(settings.keys.iter().cloned())?,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: VERSION.to_owned(),
             node: settings.node.clone(),
             region: settings.region.clone(),
             auto_create: settings.auto_create,
@@ -77,9 +88,9 @@ impl Hub {
             seed,
         });
         let (inlets, media) = (HashMap::new(), Vec::new());
-        let state = Mutex::new(State { rooms, inlets, media, webhooks, webhooks_dropped: 0, slow: 0 });
+        let state = Mutex::new(State { rooms, inlets, media, webhooks, webhooks_dropped: 0, slow: 0, data_dropped: 0 });
         let (earlier, asked) = (Notify::new(), Notify::new());
-        Ok(Hub { state, connections_max: settings.connections_max, earlier, asked })
+        Ok(Hub { state, ice, connections_max: settings.connections_max, earlier, asked })
     }
 
     /// Reads a token.
@@ -105,6 +116,7 @@ impl Hub {
     /// # Errors
     /// Why not.
     pub fn join(&self, join: Join) -> Result<(ConnectionId, Outlet), NotNow> {
+        let join = Join { ice_servers: self.ice.of(&join.claims.sub), ..join };
         self.act(|state, now, out| {
             if state.is_full(self.connections_max) {
                 return Err(NotNow::Full);
@@ -180,9 +192,9 @@ impl Hub {
         self.locked(|state| state.rooms.sizes())
     }
 
-    /// Clients that were closed because they read too slowly, and webhooks that were dropped.
-    pub fn losses(&self) -> (u64, u64) {
-        self.locked(|state| (state.slow, state.webhooks_dropped))
+    /// Clients that were closed because they read too slowly, webhooks and data messages that were dropped.
+    pub fn losses(&self) -> (u64, u64, u64) {
+        self.locked(|state| (state.slow, state.webhooks_dropped, state.data_dropped))
     }
 
     fn act<R>(&self, act: impl FnOnce(&mut State, Now, &mut Outbox) -> R) -> R {
@@ -226,6 +238,9 @@ impl State {
                     }
                     // What was put in is still sent; then the connection sees that no more will come.
                     Output::Close { connection, .. } => drop(self.inlets.remove(&connection)),
+                    Output::Media(Request::Data { .. }) if self.media.len() >= MEDIA_WAITING_MAX => {
+                        self.data_dropped += 1;
+                    }
                     Output::Media(request) => self.media.push(request),
                     Output::Webhook(event) => self.tell(*event),
                 }

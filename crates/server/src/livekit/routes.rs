@@ -97,6 +97,10 @@ type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 type Read = fn(Claims, &[Pair]) -> Result<Join, NotNow>;
 
 fn read_v0(claims: Claims, pairs: &[Pair]) -> Result<Join, NotNow> {
+    // The SDK for Go brings the request of v1 here.
+    if !value(pairs, "join_request").is_empty() {
+        return read_v1(claims, pairs);
+    }
     Ok(Join::from_query(claims, pairs)?)
 }
 

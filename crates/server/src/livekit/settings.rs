@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::Config;
+
 /// All settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -46,6 +48,31 @@ impl Default for Settings {
         }
     }
 }
+
+/// What the configuration says. `None`: there are no such rooms, for want of a key or of rooms at all.
+pub(crate) fn settings(config: &Config) -> Option<Settings> {
+    let livekit = &config.livekit;
+    let mut keys: Vec<(String, String)> = livekit.keys.iter().map(|key| (key.id.clone(), key.secret.clone())).collect();
+    if keys.is_empty() && config.auth.dev {
+        keys = vec![DEV_KEY.map(str::to_owned).into()];
+    }
+    (!keys.is_empty() && !config.workers.bind.is_empty()).then(|| Settings {
+        keys,
+        auto_create: livekit.auto_create,
+        empty_timeout: livekit.empty_timeout,
+        departure_timeout: livekit.departure_timeout,
+        participants_max: livekit.participants_max,
+        remote_unmute: livekit.remote_unmute,
+        livestream_from: livekit.livestream_from,
+        connections_max: livekit.connections_max,
+        webhook_urls: livekit.webhooks.iter().map(ToString::to_string).collect(),
+        node: livekit.node.clone(),
+        region: livekit.region.clone(),
+    })
+}
+
+/// That of LiveKit's own server in its `--dev` mode, by which `lk --dev` signs.
+const DEV_KEY: [&str; 2] = ["devkey", "secret"];
 
 /// Codecs that may be published, the preferred of each kind first.
 pub(crate) const CODECS: [&str; 7] =

@@ -29,6 +29,7 @@ use tokio_tungstenite::tungstenite::{Error, Message as Frame};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::hub::Hub;
+use super::ice::IceServers;
 use super::queue::{MESSAGES_MAX, Shared, queue};
 use super::routes::routes;
 use super::settings::Settings;
@@ -52,7 +53,7 @@ impl Server {
         for teller in webhooks.tellers {
             tokio::spawn(teller.run());
         }
-        let hub = Arc::new(Hub::new(&settings, 1, webhooks.inlets).expect("a key"));
+        let hub = Arc::new(Hub::new(&settings, 1, IceServers::default(), webhooks.inlets).expect("a key"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let addr = listener.local_addr().expect("bound");
         let router = routes(hub.clone());

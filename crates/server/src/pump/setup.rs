@@ -167,6 +167,6 @@ pub fn start(
     let (handles, senders) = workers.into_iter().unzip();
     let plane = Plane::new(Workers::new(handles), placement::Settings::default());
     let control = Arc::new(PumpControl::new(library, plane, senders, settings));
-    report::listen(reports, None, control.clone(), None, None, runtime)?;
+    report::listen(reports, (None, None), control.clone(), None, None, runtime)?;
     Ok(control)
 }

@@ -248,9 +248,22 @@ impl RoomsControl {
     /// # Errors
     /// `NoSession`, `Busy`.
     pub async fn stats(&self, session: SessionId) -> Result<Option<SessionStats>, ControlError> {
-        let worker = self.worker_of(session)?;
+        self.ask(self.worker_of(session)?, session).await.ok_or(ControlError::Busy)
+    }
+
+    /// The same of any session of a worker; `None` as well where there is no answer.
+    pub(crate) async fn inspect(&self, worker: WorkerId, session: SessionId) -> Option<SessionStats> {
+        self.ask(worker, session).await.flatten()
+    }
+
+    async fn ask(&self, worker: WorkerId, session: SessionId) -> Option<Option<SessionStats>> {
         let ask = |token| self.plane.workers().offer(worker, Message::Command(Command::Inspect { session, token }));
-        self.inspections.ask(ask).await.ok_or(ControlError::Busy)
+        self.inspections.ask(ask).await
+    }
+
+    /// The way to a worker's negotiator.
+    pub(crate) fn negotiator(&self, worker: WorkerId) -> Option<&Mailbox<Input>> {
+        self.negotiators.get(worker.index()).map(|negotiator| &negotiator.mailbox)
     }
 
     /// Limits the layers that a viewer gets.
@@ -309,7 +322,7 @@ impl RoomsControl {
                 let result = state.directory.handle_connected(session);
                 result.inspect_err(|error| state.counters.add(*error)).is_ok()
             }),
-            // Nobody here has opened one.
+            // Not of these rooms.
             Notice::Conference { .. } => false,
             Notice::Ended { session, reason } => {
                 tracing::debug!(session = session.0, ?reason, "session ended");
@@ -326,7 +339,7 @@ impl RoomsControl {
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
             // This is for the negotiator.
             Event::SessionEnded { .. } => {}
-            // Of conferences alone, which are not served yet.
+            // Of conferences alone.
             Event::Levels(_) | Event::Layers { .. } => {}
         }
     }
@@ -336,8 +349,8 @@ impl RoomsControl {
     }
 
     fn request(&self, worker: WorkerId, request: Request) -> Result<(), ControlError> {
-        let negotiator = self.negotiators.get(worker.index()).ok_or(ControlError::Busy)?;
-        negotiator.mailbox.send(Input::Request(request)).map_err(|_| ControlError::Busy)
+        let negotiator = self.negotiator(worker).ok_or(ControlError::Busy)?;
+        negotiator.send(Input::Request(request)).map_err(|_| ControlError::Busy)
     }
 
     fn end(&self, session: SessionId, is_final: bool) {

@@ -260,7 +260,7 @@ fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
         ("[rooms]\nidle = \"30s\"", "m.toml:2: rooms.idle: no such key; allowed: idle_timeout, reconnect_grace,"),
         (
             "[room]\nidle_timeout = \"30s\"",
-            "m.toml:1: room: no such table; allowed: http, tls, acme, auth, workers, rtc, rooms, log",
+            "m.toml:1: room: no such table; allowed: http, tls, acme, auth, workers, rtc, rooms, livekit, log",
         ),
         ("idle_timeout = \"30s\"", "m.toml:1: idle_timeout: stands outside of a table; tables: http,"),
         ("[http]\nlisten = \"localhost\"", "m.toml:2: http.listen: got \"localhost\"; allowed: address and port"),

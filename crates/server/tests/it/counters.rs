@@ -26,7 +26,7 @@ async fn all_that_is_declared_is_shown() {
         let help = format!("# HELP {name} ");
         assert!(lines.iter().any(|line| line.strip_prefix(&help).is_some_and(|help| !help.is_empty())), "{name}");
     }
-    for document in ["docs/rooms.md", "docs/pump.md", "docs/relay.md", "README.md"] {
+    for document in ["docs/rooms.md", "docs/pump.md", "docs/relay.md", "docs/livekit.md", "README.md"] {
         let text = fs::read_to_string(crates.join("..").join(document)).expect("text");
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         // What ends in "_" stands for a set.
@@ -34,7 +34,8 @@ async fn all_that_is_declared_is_shown() {
             assert!(page.contains(name), "{document} names {name}");
         }
     }
-    let sets = ["engine", "rooms", "pump", "library", "handshake", "rtsp", "http", "pump_live", "relay", "reflect"];
+    let sets =
+        ["engine", "rooms", "pump", "library", "handshake", "rtsp", "http", "pump_live", "relay", "reflect", "livekit"];
     let missing = sets.map(|set| set.replace("engine", "worker")).into_iter().find(|set| {
         let prefix = format!("millrace_{set}_");
         !declared.iter().any(|(name, _)| name.starts_with(&prefix))

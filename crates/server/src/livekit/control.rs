@@ -1,0 +1,202 @@
+//! LiveKit's rooms in the server: what they ask of the packet path goes there, and what comes of it comes back.
+//!
+//! In: requests of the rooms (`Hub::media`), notices of negotiators, events of workers. Out: requests to negotiators, commands to
+//! workers, events for the rooms. Cost: one lock, held for a request or a notice. It is taken before those of `Plane`, and never
+//! with that of the rooms (`Hub`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use counters::counters;
+use livekit::media::Event;
+use rooms::spec;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::hub::Hub;
+use super::ice::IceServers;
+use super::settings::Settings;
+use super::stage::{Ask, Stage};
+use super::webhooks::Webhooks;
+use crate::plane::ProductControl;
+use crate::random::random;
+use crate::rooms::control::RoomsControl;
+use crate::rooms::negotiator::conference::ConferenceNotice;
+use crate::rooms::negotiator::{Input, Request};
+use crate::worker::Message;
+
+/// What a negotiator had no room for is offered again so often.
+const AGAIN: Duration = Duration::from_millis(5);
+/// How often it is looked how well sessions do.
+const QUALITY_EVERY: Duration = Duration::from_secs(5);
+
+counters! {
+    /// Rooms of LiveKit's protocol.
+    pub struct Counters: "millrace_livekit_" {
+        /// Rooms now.
+        gauge rooms: u64 = "rooms",
+        /// Participants now.
+        gauge participants: u64 = "participants",
+        /// Signalling connections now.
+        gauge connections: u64 = "connections",
+        /// Published tracks now.
+        gauge tracks: u64 = "tracks",
+        /// Signalling connections that were closed because their clients read too slowly.
+        counter slow: u64 = "slow_total",
+        /// Webhooks that were dropped, because too many waited.
+        counter webhooks_dropped: u64 = "webhooks_dropped_total",
+        /// Webhooks that nobody has taken, however often they were sent.
+        counter webhooks_given_up: u64 = "webhooks_given_up_total",
+        /// Data messages that were dropped, because they came faster than they could be handed on.
+        counter data_dropped: u64 = "data_dropped_total",
+    }
+}
+
+/// All of it.
+pub struct Control {
+    hub: Arc<Hub>,
+    /// Those of WHIP and WHEP: the ways to workers and negotiators are the same.
+    broadcasts: Arc<RoomsControl>,
+    stage: Mutex<Stage>,
+    webhooks_given_up: Arc<AtomicU64>,
+}
+
+impl Control {
+    /// No rooms yet, on workers of which each takes so many sessions. To be called on a runtime, on which it goes on.
+    ///
+    /// # Errors
+    /// Without an API key, with a webhook that is no URL, or when there is no randomness to be had.
+    pub fn start(
+        broadcasts: Arc<RoomsControl>,
+        settings: &Settings,
+        sessions_max: usize,
+        ice: IceServers,
+    ) -> anyhow::Result<Arc<Self>> {
+        let Webhooks { inlets, tellers, given_up } = Webhooks::new(settings)?;
+        let seed = random().map(u64::from_ne_bytes).context("reading random numbers")?;
+        let hub = Arc::new(Hub::new(settings, seed, ice, inlets)?);
+        let stage = Mutex::new(Stage::new(broadcasts.plane().workers().count(), sessions_max));
+        let control = Arc::new(Control { hub: hub.clone(), broadcasts, stage, webhooks_given_up: given_up });
+        for teller in tellers {
+            tokio::spawn(teller.run());
+        }
+        tokio::spawn(async move { hub.keep_time().await });
+        let (serving, looking) = (control.clone(), control.clone());
+        tokio::spawn(async move { serving.serve().await });
+        tokio::spawn(async move { looking.look().await });
+        Ok(control)
+    }
+
+    /// The rooms, and where clients come in.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// What there is now, and was since the start.
+    pub fn counters(&self) -> Counters {
+        let (sizes, (slow, webhooks_dropped, data_dropped)) = (self.hub.sizes(), self.hub.losses());
+        Counters {
+            rooms: sizes.rooms as u64,
+            participants: sizes.participants as u64,
+            connections: sizes.connections as u64,
+            tracks: sizes.tracks as u64,
+            slow,
+            webhooks_dropped,
+            webhooks_given_up: self.webhooks_given_up.load(Ordering::Relaxed),
+            data_dropped: data_dropped + self.stage().data_dropped(),
+        }
+    }
+
+    /// Takes what a negotiator reports. There is room for whoever has connected: it had a place before.
+    pub fn handle_notice(&self, session: spec::SessionId, notice: ConferenceNotice) -> bool {
+        let events = self.with_stage(|stage| stage.handle_notice(session, notice));
+        self.tell(events);
+        true
+    }
+
+    /// Takes what a worker reports; what is not about these rooms is left alone.
+    pub fn handle_event(&self, event: &spec::Event) {
+        if let spec::Event::Levels(levels) = event {
+            let events = self.stage().handle_levels(levels);
+            self.tell(events);
+        }
+    }
+
+    /// Hands on what the rooms ask for, for as long as it is polled.
+    async fn serve(&self) {
+        let mut again = interval(AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut has_waiting = false;
+        loop {
+            let requests = tokio::select! {
+                requests = self.hub.media() => requests,
+                _ = again.tick(), if has_waiting => Vec::new(),
+            };
+            let events = self.with_stage(|stage| {
+                let mut placement = self.broadcasts.plane().placement();
+                requests.into_iter().filter_map(|request| stage.handle_request(&mut placement, request)).collect()
+            });
+            self.tell(events);
+            has_waiting = self.stage().asks().any(|(_, asks)| !asks.is_empty());
+        }
+    }
+
+    /// Looks now and then how well sessions do, and tells the rooms.
+    async fn look(&self) {
+        let mut tick = interval(QUALITY_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let connected = self.stage().connected();
+            for (session, worker) in connected {
+                if let Some(stats) = self.broadcasts.inspect(worker, Stage::spec_id(session)).await {
+                    let rtt = Duration::from_secs_f32(stats.round_trip_ms.unwrap_or_default().max(0.0) / 1_000.0);
+                    self.hub.handle_media(Event::Quality { session, loss: stats.loss, rtt, jitter: Duration::ZERO });
+                }
+            }
+        }
+    }
+
+    fn tell(&self, events: Vec<Event>) {
+        for event in events {
+            self.hub.handle_media(event);
+        }
+    }
+
+    /// Changes the stage and hands on what follows from that, in order, under one lock.
+    fn with_stage<T>(&self, change: impl FnOnce(&mut Stage) -> T) -> T {
+        let mut stage = self.stage();
+        let result = change(&mut stage);
+        while let Some((worker, command)) = stage.poll_command() {
+            self.broadcasts.plane().workers().post(worker, Message::Command(command));
+        }
+        for (worker, asks) in stage.asks() {
+            let Some(negotiator) = self.broadcasts.negotiator(worker) else { continue };
+            while let Some(Ask { session, request }) = asks.pop_front() {
+                let input = Input::Request(Request::Conference { session, request });
+                if let Err(Input::Request(Request::Conference { session, request })) = negotiator.send(input) {
+                    asks.push_front(Ask { session, request });
+                    break;
+                }
+            }
+        }
+        result
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().expect("nobody panics under this lock")
+    }
+}
+
+impl ProductControl for Control {
+    fn handle_timeout(&self, _now: Instant) {}
+
+    fn has_receivers(&self) -> bool {
+        self.hub.sizes().participants > 0
+    }
+
+    fn close_all(&self) {
+        self.hub.end();
+    }
+}
