@@ -1,0 +1,107 @@
+// Pages in which LiveKit's own client for browsers joins rooms, unmodified, and what they tell.
+
+import { createHmac } from "node:crypto";
+import { createRequire } from "node:module";
+import { open, until } from "./browser.mjs";
+
+const CLIENT = createRequire(import.meta.url).resolve("livekit-client");
+
+/** A token as LiveKit's SDKs make it, signed with the key that there is for development. */
+export function token(room, identity, grant = {}, secret = "secret") {
+  const encode = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+  const video = { roomJoin: true, room, canUpdateOwnMetadata: true, ...grant };
+  const now = Math.floor(Date.now() / 1000);
+  const signed = `${encode({ alg: "HS256", typ: "JWT" })}.${encode({ iss: "devkey", sub: identity, name: identity, nbf: now - 5, exp: now + 600, video })}`;
+  return `${signed}.${createHmac("sha256", secret).update(signed).digest("base64url")}`;
+}
+
+/** Calls RoomService. */
+export async function admin(server, method, body, grant) {
+  const bearer = token("", "application", { roomCreate: true, roomList: true, ...grant });
+  const answer = await fetch(`${server.url}/twirp/livekit.RoomService/${method}`, {
+    method: "POST",
+    headers: { "content-type": "application/json", authorization: `Bearer ${bearer}` },
+    body: JSON.stringify(body),
+  });
+  return { status: answer.status, body: await answer.json() };
+}
+
+/** A page that has joined a room; what it hears is in `window.heard`. */
+export async function enter(browser, server, room, identity, { grant, options = {}, connect = {} } = {}) {
+  const page = await open(browser.context, `${server.url}/healthz`);
+  await page.addScriptTag({ path: CLIENT });
+  const url = server.url.replace("http", "ws");
+  await page.evaluate(
+    async ({ url, token, options, connect }) => {
+      const { Room, RoomEvent } = LivekitClient;
+      window.room = new Room(options);
+      window.heard = [];
+      const { room, heard } = window;
+      const note = (event, what) => room.on(event, (...args) => heard.push({ event, ...what(...args) }));
+      note(RoomEvent.TrackSubscribed, (track, publication, participant) => ({ kind: track.kind, source: publication.source, from: participant.identity }));
+      note(RoomEvent.TrackUnsubscribed, (track, publication, participant) => ({ kind: track.kind, from: participant.identity }));
+      note(RoomEvent.TrackMuted, (publication, participant) => ({ kind: publication.kind, from: participant.identity }));
+      note(RoomEvent.TrackUnmuted, (publication, participant) => ({ kind: publication.kind, from: participant.identity }));
+      note(RoomEvent.DataReceived, (data, participant, kind, topic) => ({ text: new TextDecoder().decode(data), from: participant?.identity, kind, topic }));
+      note(RoomEvent.ActiveSpeakersChanged, (speakers) => ({ speakers: speakers.map((speaker) => speaker.identity) }));
+      note(RoomEvent.ConnectionQualityChanged, (quality, participant) => ({ quality, of: participant.identity }));
+      note(RoomEvent.ParticipantConnected, (participant) => ({ identity: participant.identity }));
+      note(RoomEvent.ParticipantDisconnected, (participant) => ({ identity: participant.identity }));
+      note(RoomEvent.Disconnected, (reason) => ({ reason }));
+      for (const event of [RoomEvent.Reconnecting, RoomEvent.SignalReconnecting, RoomEvent.Reconnected]) note(event, () => ({}));
+      await room.connect(url, token, connect);
+    },
+    { url, token: token(room, identity, grant), options, connect },
+  );
+  return page;
+}
+
+/** Waits until the page has heard of something, and returns it. */
+export function hears(page, event, like = {}, seconds = 15) {
+  return until(`${event} ${JSON.stringify(like)}`, seconds, () =>
+    page.evaluate(
+      ({ event, like }) => window.heard.find((heard) => heard.event === event && Object.entries(like).every(([key, value]) => JSON.stringify(heard[key]) === JSON.stringify(value))),
+      { event, like },
+    ),
+  );
+}
+
+/** The statistics of what the page receives of a kind from somebody; zeros while there is nothing. */
+export function received(page, identity, kind) {
+  return page.evaluate(
+    async ({ identity, kind }) => {
+      const publications = [...(window.room.remoteParticipants.get(identity)?.trackPublications.values() ?? [])];
+      const track = publications.find((publication) => publication.kind === kind && publication.source !== "screen_share")?.track;
+      const report = await track?.receiver?.getStats();
+      const none = { framesDecoded: 0, frameWidth: 0, packetsReceived: 0, packetsLost: 0, totalAudioEnergy: 0 };
+      return { ...none, ...[...(report?.values() ?? [])].find((entry) => entry.type === "inbound-rtp") };
+    },
+    { identity, kind },
+  );
+}
+
+/** Waits until some more of somebody's pictures are decoded, or of its sound is heard. */
+export async function flows(page, identity, kind, seconds = 20) {
+  const count = async () => {
+    const { framesDecoded, packetsReceived } = await received(page, identity, kind);
+    return kind === "video" ? framesDecoded : packetsReceived;
+  };
+  const before = await count();
+  await until(`${kind} of ${identity} flows`, seconds, async () => (await count()) >= before + 10);
+}
+
+/** Shows somebody's camera in an element of this size. */
+export function show(page, identity, width, height) {
+  return page.evaluate(
+    ({ identity, width, height }) => {
+      const publication = window.room.remoteParticipants.get(identity).getTrackPublication("camera");
+      let video = document.querySelector("video");
+      if (!video) {
+        video = document.body.appendChild(document.createElement("video"));
+        publication.track.attach(video);
+      }
+      Object.assign(video.style, { width: `${width}px`, height: `${height}px`, position: "fixed", top: 0, left: 0 });
+    },
+    { identity, width, height },
+  );
+}
