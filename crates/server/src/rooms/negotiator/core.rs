@@ -574,6 +574,10 @@ where
         for command in commands {
             self.command(command);
         }
+        if let Session { peer, member: Some(member), .. } = &mut self.sessions[key] {
+            let effects = member.handle_connected(peer);
+            self.take_effects(now, key, effects);
+        }
         true
     }
 

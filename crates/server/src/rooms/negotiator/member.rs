@@ -23,6 +23,7 @@ pub(super) struct Member {
     watched: Vec<(StreamId, Media)>,
     /// How, of those that it is to get and those that it gets; where nothing was said, there is none.
     choices: HashMap<StreamId, Choice>,
+    is_connected: bool,
 }
 
 struct Published {
@@ -43,13 +44,29 @@ pub(super) struct Effects {
 
 impl Member {
     pub fn new(conference: Conference, cname: Arc<str>) -> Self {
-        Member { conference, cname, published: Vec::new(), watched: Vec::new(), choices: HashMap::new() }
+        Member {
+            conference,
+            cname,
+            published: Vec::new(),
+            watched: Vec::new(),
+            choices: HashMap::new(),
+            is_connected: false,
+        }
     }
 
     /// Does what is asked; `Open` and `Close` are its caller's.
     pub fn handle(&mut self, now: Instant, id: SessionId, peer: &mut Peer, request: ConferenceRequest) -> Effects {
         let mut effects = Effects::default();
         let result = self.try_handle(now, id, peer, request, &mut effects);
+        effects.notices.extend(result.err().map(ConferenceNotice::Refused));
+        effects
+    }
+
+    /// Its peer has connected: what is new since the first offer is offered.
+    pub fn handle_connected(&mut self, peer: &mut Peer) -> Effects {
+        let mut effects = Effects::default();
+        self.is_connected = true;
+        let result = self.offer(peer, &mut effects);
         effects.notices.extend(result.err().map(ConferenceNotice::Refused));
         effects
     }
@@ -74,11 +91,11 @@ impl Member {
                 let described = self.conference.accept_answer(peer, now, &sdp)?;
                 self.follow(id, &described, &mut effects.commands);
                 effects.notices.push(ConferenceNotice::Accepted(described));
-                self.offer(peer, effects)?;
+                self.offer_again(peer, effects)?;
             }
             ConferenceRequest::SetDowns(downs) => {
                 self.set_downs(downs)?;
-                self.offer(peer, effects)?;
+                self.offer_again(peer, effects)?;
             }
             ConferenceRequest::Choose { stream, choice } => {
                 let before = self.choices.insert(stream, choice).unwrap_or_default();
@@ -120,6 +137,12 @@ impl Member {
         let offer = self.conference.offer(peer)?;
         effects.notices.extend(offer.map(|sdp| ConferenceNotice::Offered { sdp }));
         Ok(())
+    }
+
+    /// The same behind the first offer. To pion an offer that comes before its checks have begun is a restart of ICE, to which it
+    /// answers with other credentials than to the first; media could not go before either.
+    fn offer_again(&mut self, peer: &mut Peer, effects: &mut Effects) -> Result<(), NegotiationError> {
+        if self.is_connected { self.offer(peer, effects) } else { Ok(()) }
     }
 
     /// What the worker is told of a session that has connected, behind its keys.

@@ -6,6 +6,7 @@ use super::*;
 use rooms::spec::LayerLimit;
 
 use crate::rooms::negotiator::conference::{Choice, ConferenceNotice, ConferenceRequest, Open, Watched};
+use crate::rooms::negotiator::member::Member;
 
 const MEMBER: SessionId = SessionId(1);
 
@@ -131,7 +132,7 @@ fn what_is_chosen_for_a_stream_holds_from_when_the_peer_gets_it() {
 }
 
 #[test]
-fn where_the_server_offers_what_changes_meanwhile_waits_for_the_answer() {
+fn where_the_server_offers_a_second_offer_waits_until_the_peer_has_connected() {
     let mut harness = Harness::new();
     harness.open(None, vec![watched(11, Codec::Opus)]);
     let said = harness.said();
@@ -143,26 +144,41 @@ fn where_the_server_offers_what_changes_meanwhile_waits_for_the_answer() {
     assert!(matches!(harness.said()[..], [ConferenceNotice::Refused(_)]));
     harness.ask(ConferenceRequest::Answer { sdp: answer_to(offer) });
     let said = harness.said();
-    let [ConferenceNotice::Accepted(described), ConferenceNotice::Offered { sdp }] = &said[..] else {
-        panic!("{said:?}")
-    };
+    let [ConferenceNotice::Accepted(described)] = &said[..] else { panic!("{said:?}") };
     assert_eq!(described.sections.iter().filter(|section| section.down.is_some()).count(), 1);
-    assert!(sdp.contains("a=msid:PA_1|TR_12 TR_12\r\n"), "{sdp}");
     // Who never comes is dropped.
     harness.run(&mut [], Duration::from_secs(31));
     assert!(matches!(harness.said()[..], [ConferenceNotice::Ended(EndReason::HandshakeTimeout)]));
 }
 
+#[test]
+fn where_the_server_offers_what_changes_meanwhile_waits_for_the_answer() {
+    let (context, now) = (Context::new().unwrap(), Instant::now());
+    let (mut peer, conference) = Conference::offerer(&context, now, taking_all()).unwrap();
+    let mut member = Member::new(conference, "room".into());
+    let mut ask = |member: &mut Member, request| member.handle(now, MEMBER, &mut peer, request).notices;
+    let first = ask(&mut member, ConferenceRequest::Restart);
+    let [ConferenceNotice::Offered { sdp: first }] = &first[..] else { panic!("{first:?}") };
+    assert!(ask(&mut member, ConferenceRequest::Answer { sdp: answer_to(first) }).len() == 1);
+    let mut wanted = vec![watched(11, Codec::Opus)];
+    assert!(ask(&mut member, ConferenceRequest::SetDowns(wanted.clone())).is_empty(), "it has not connected yet");
+
+    let second = member.handle_connected(&mut peer).notices;
+    let [ConferenceNotice::Offered { sdp: second }] = &second[..] else { panic!("{second:?}") };
+    assert!(second.contains("a=msid:PA_1|TR_11 TR_11\r\n"), "{second}");
+    let mut ask = |member: &mut Member, request| member.handle(now, MEMBER, &mut peer, request).notices;
+    wanted.push(watched(12, Codec::Vp8));
+    assert!(ask(&mut member, ConferenceRequest::SetDowns(wanted)).is_empty(), "an offer waits for its answer");
+}
+
+fn taking_all() -> ConferenceOptions {
+    ConferenceOptions { candidates: [].into(), cname: "client".into(), wants_data: true, codecs: Codec::ALL.into() }
+}
+
 /// What a client would answer that takes all.
 fn answer_to(offer: &str) -> String {
     let context = Context::new().unwrap();
-    let options = ConferenceOptions {
-        candidates: [].into(),
-        cname: "client".into(),
-        wants_data: true,
-        codecs: Codec::ALL.into(),
-    };
-    let (mut peer, mut conference) = Conference::answerer(&context, Instant::now(), options).unwrap();
+    let (mut peer, mut conference) = Conference::answerer(&context, Instant::now(), taking_all()).unwrap();
     let offer = offer.replace("a=ice-lite\r\n", "");
     let answer = conference.answer(&mut peer, Instant::now(), &offer).unwrap().sdp;
     answer.replace("a=ice-lite\r\n", "").replace("a=setup:passive", "a=setup:active")
