@@ -224,9 +224,13 @@ fn a_client_that_does_not_read_loses_the_newest_and_takes_no_memory() {
             flood(200);
             dropped() > before
         });
-        let memory = resident();
-        flood(20_000);
-        assert!(resident() - memory < 4e6, "it grows from {memory} to {}", resident());
+        // Memory comes in huge pages, and other connections have theirs: what waited would be many times as much.
+        let (memory, full) = (resident(), dropped());
+        wait_until("many more come, and go nowhere", || {
+            flood(2_000);
+            dropped() - full > 40_000.0
+        });
+        assert!(resident() - memory < 10e6, "it grows from {memory} to {} with 40 MB", resident());
 
         // What waited is whole and in order; then there is room for what is new.
         let sent = number;
