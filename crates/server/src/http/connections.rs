@@ -7,6 +7,7 @@
 //! Source: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2, where it was agreed on in TLS).
 
 mod errand;
+mod head;
 mod line;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::header::CONNECTION;
 use axum::response::IntoResponse as _;
 use counters::counters;
 use hyper::body::Incoming;
@@ -259,15 +261,20 @@ impl Connections {
         let answer = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(remote);
             request.extensions_mut().insert(Lasting::new(asks.clone()));
+            let fault = head::fault(&request);
             let (errand, entered) = Errand::new(asks.clone());
             if entered == Err(Full::OfClient) {
                 asked.doubted.reach_limit(remote.0);
             }
-            let answering = entered.map(|()| TowerToHyperService::new(router.clone()).call(request));
+            let answering = match (fault, entered) {
+                (Some((status, says)), _) => Err(([(CONNECTION, "close")], Problem::new(status, says)).into_response()),
+                (None, Err(full)) => Err(Problem::from(full).into_response()),
+                (None, Ok(())) => Ok(TowerToHyperService::new(router.clone()).call(request)),
+            };
             async move {
                 let answer = match answering {
                     Ok(answering) => answering.await?,
-                    Err(full) => Problem::from(full).into_response(),
+                    Err(refused) => refused,
                 };
                 Ok::<_, Infallible>(answer.map(|body| errand.answer(body)))
             }

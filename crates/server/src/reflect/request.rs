@@ -3,7 +3,7 @@
 //! In: what came of it so far, and which paths are streams'. Out: a decision; of a viewer the request as axum would have it.
 //! Whatever is not plainly a viewer's is left to HTTP, which has an answer to each mistake: so there is one that refuses.
 //! Cost: one look at the head each time that more of it is there, `HEAD_MAX` bytes at most; a viewer's is copied once.
-//! Source: RFC 9112 §3 (request line), §5 (fields), §6 (bodies), RFC 9110 §14.2 (a range may be ignored).
+//! Source: RFC 9112 §3 (request line, Host), §5 (fields), §6 (bodies), RFC 9110 §14.2 (a range may be ignored).
 //!
 //! **Ranges** are ignored: the answer is 200, and says that there are none (`response`). Players ask for all from byte 0 on
 //! to see whether they could seek, and for all behind byte N when they come back after their connection broke; both mean "go
@@ -124,13 +124,16 @@ fn viewer(head: &httparse::Request<'_, '_>, head_len: usize) -> Option<Viewer> {
     }
     let has_body = headers.contains_key(header::TRANSFER_ENCODING)
         || headers.get_all(header::CONTENT_LENGTH).iter().any(|length| length != "0");
-    if has_body || headers.contains_key(header::EXPECT) {
+    let version = if head.version? == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    let hosts = headers.get_all(header::HOST).iter().count();
+    if has_body || headers.contains_key(header::EXPECT) || hosts > 1 || hosts < usize::from(version == Version::HTTP_11)
+    {
         return None;
     }
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.method = Method::GET;
     parts.uri = uri;
-    parts.version = if head.version? == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    parts.version = version;
     parts.headers = headers;
     Some(Viewer { parts, query, head_len })
 }
@@ -231,25 +234,32 @@ mod tests {
 
     #[test]
     fn what_is_odd_is_for_http_to_answer() {
-        let with = |line: &str, fields: &str| is_viewer(&format!("GET {line}\r\n{fields}\r\n"));
+        let with = |line: &str, fields: &str| is_viewer(&format!("GET {line}\r\nHost: a\r\n{fields}\r\n"));
         assert!(with("/live/news HTTP/1.1", "Content-Length: 0\r\n"));
         assert!(with("/live/news?a=%zz HTTP/1.1", "Connection: Upgrade\r\nUpgrade: h2c\r\n"));
-        for field in
-            ["Content-Length: 1", "Transfer-Encoding: chunked", "Expect: 100-continue", "A : b", " folded", "A"]
-        {
+        for field in [
+            "Content-Length: 1",
+            "Transfer-Encoding: chunked",
+            "Expect: 100-continue",
+            "Host: a",
+            "A : b",
+            " folded",
+            "A",
+        ] {
             assert!(!with("/live/news HTTP/1.1", &format!("{field}\r\n")), "{field}");
         }
         for line in ["/live/news HTTP/2.0", "/live/news HTP/1.1", "/live/news?join=soon HTTP/1.1", "/live/news"] {
             assert!(!with(line, ""), "{line}");
         }
-        assert!(with("/live/news HTTP/1.1", &"A: b\r\n".repeat(FIELDS_MAX)));
-        assert!(!with("/live/news HTTP/1.1", &"A: b\r\n".repeat(FIELDS_MAX + 1)));
+        assert!(!is_viewer("GET /live/news HTTP/1.1\r\n\r\n"), "a request of HTTP/1.1 names its host");
+        assert!(with("/live/news HTTP/1.1", &"A: b\r\n".repeat(FIELDS_MAX - 1)));
+        assert!(!with("/live/news HTTP/1.1", &"A: b\r\n".repeat(FIELDS_MAX)));
     }
 
     #[test]
     fn a_head_has_a_length_that_it_may_have() {
         let head = |len: usize| {
-            let line = "GET /live/news HTTP/1.1\r\nA: ";
+            let line = "GET /live/news HTTP/1.1\r\nHost: a\r\nA: ";
             format!("{line}{}\r\n\r\n", "a".repeat(len - line.len() - 4))
         };
         assert!(is_viewer(&head(HEAD_MAX)) && !is_viewer(&head(HEAD_MAX + 1)));

@@ -94,6 +94,25 @@ async fn a_body_beyond_all_measure_is_refused_whether_its_length_is_said_or_not(
 }
 
 #[tokio::test]
+async fn a_head_that_two_may_read_in_two_ways_is_refused_and_ends_the_connection() {
+    let server = Server::start(Limits::default()).await;
+    let chunked = POST.replace("Content-Length: 5", "Transfer-Encoding: chunked");
+    for (request, expected) in [
+        (GET.replace("Host: h", "Host: h\r\nHost: h"), 400),
+        (GET.replace("Host: h", "Host: h\r\nHost: other"), 400),
+        (GET.replace("Host: h\r\n", ""), 400),
+        (chunked.replace("chunked", "chunked\r\nTransfer-Encoding: chunked") + "0\r\n\r\n", 400),
+        (chunked.replace("chunked", "gzip, chunked") + "0\r\n\r\n", 501),
+    ] {
+        let mut client = server.connect().await;
+        assert_eq!(ask(&mut client, &request).await, expected, "{request}");
+        assert_eq!(read_to_end(&mut client).await, "", "{request}");
+    }
+    let mut oldest = server.connect().await;
+    assert_eq!(ask(&mut oldest, "GET /healthz HTTP/1.0\r\n\r\n").await, 200);
+}
+
+#[tokio::test]
 async fn who_has_most_connections_makes_room_by_the_idlest() {
     let server = Server::start(Limits { connections_max: 4, ..Limits::default() }).await;
     let mut lone = server.connect_from(2).await;
