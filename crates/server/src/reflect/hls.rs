@@ -6,6 +6,7 @@
 //! breaks off, so that nobody takes the zeros behind a hole for the stream. Who asks for the next segment, or for a playlist
 //! that has it, waits for it (draft-pantos-hls-rfc8216bis §6.2.5.2), and no longer than three target durations.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -211,16 +212,22 @@ impl Waits {
     }
 }
 
-/// What of a query goes on in the addresses of a playlist, with a question mark: not what is for the playlist alone, and nothing that
-/// would end a line, or a quoted address.
+/// What of a query goes on in the addresses of a playlist, with a question mark: not what is for the playlist alone. What would
+/// end a line, or a quoted address, goes on in percent signs (RFC 3986 §2.1), and so is the same to who reads it.
 pub(super) fn passed_on(query: &str) -> String {
-    let goes_on = |pair: &&str| {
-        !pair.is_empty()
-            && !pair.starts_with("_HLS_")
-            && pair.bytes().all(|byte| byte != b'"' && byte.is_ascii_graphic())
-    };
-    let pairs = query.split('&').filter(goes_on).enumerate();
-    pairs.map(|(index, pair)| format!("{}{pair}", if index == 0 { '?' } else { '&' })).collect()
+    let mut passed = String::with_capacity(query.len() + 1);
+    for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("_HLS_")) {
+        passed.push(if passed.is_empty() { '?' } else { '&' });
+        for byte in pair.bytes() {
+            if byte.is_ascii_graphic() && byte != b'"' {
+                passed.push(byte.into());
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(passed, "%{byte:02X}");
+            }
+        }
+    }
+    passed
 }
 
 /// A segment, or a part of one, piece by piece.
@@ -274,8 +281,9 @@ mod tests {
 
     #[test]
     fn what_goes_on_in_the_playlist_ends_no_line_and_no_quotes() {
-        let waits = Waits::parse("a=1&_HLS_msn=7&\"&_HLS_part=0&b=\n&c&_HLS_skip=YES").expect("numbers");
-        assert_eq!(waits, Waits { number: Some(7), part: Some(0), rest: "?a=1&c".to_owned() });
+        let waits = Waits::parse("a=1&_HLS_msn=7&\"&_HLS_part=0&&b=\n \u{e9}%20&c&_HLS_skip=YES").expect("numbers");
+        assert_eq!(waits, Waits { number: Some(7), part: Some(0), rest: "?a=1&%22&b=%0A%20%C3%A9%20&c".to_owned() });
+        assert_eq!(passed_on(&waits.rest[1..]), waits.rest, "a player's next request is its own");
     }
 
     #[test]
