@@ -11,7 +11,6 @@ mod copy;
 mod handle;
 mod moved;
 
-use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -19,8 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use reflect::hls::Container;
 use reflect::spec::{Command, Join, NewViewer, StreamId, Terms};
-use reflect::window::{Growth, Window};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use wire::{Bitrate, WorkerId};
 
 use super::hls::Hls;
@@ -30,6 +28,7 @@ use crate::config::{ReflectStream, Secret};
 use crate::plane::Plane;
 use crate::worker::Message;
 pub(super) use copy::Copied;
+use copy::Copies;
 pub use handle::{Occupied, StreamHandle, WriteError};
 use moved::Way;
 pub(super) use moved::{Gone, Spare, hear};
@@ -54,8 +53,6 @@ pub struct Stream {
     timer: Arc<Notify>,
     /// A worker has let go of something: there may be room.
     room: Notify,
-    /// Of the current edition, for those who copy.
-    edge: watch::Sender<u64>,
     rate_bps: AtomicU64,
     is_over: AtomicBool,
     /// The same bytes for Cubemaps, where they are wanted: it gets what this one gets.
@@ -74,7 +71,7 @@ struct Writer {
     /// Something of this edition was told.
     is_ready: bool,
     readers: Vec<Reader>,
-    copies: Option<Copies>,
+    copies: Option<Arc<Copies>>,
     terms: Terms,
     source: Option<Source>,
     tickets: u64,
@@ -90,14 +87,6 @@ struct Reader {
     viewers: usize,
     /// Times that it was told to let go of it, and has not said yet that it has.
     leaving: usize,
-}
-
-/// What is there, for those for whom bytes are copied.
-#[derive(Debug)]
-struct Copies {
-    window: Window,
-    file: Arc<File>,
-    count: usize,
 }
 
 /// Who writes.
@@ -182,7 +171,6 @@ impl Stream {
             }),
             timer: Arc::default(),
             room: Notify::new(),
-            edge: watch::Sender::new(0),
             rate_bps: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             framed: RwLock::default(),
@@ -404,11 +392,13 @@ impl Stream {
         self.let_go(&mut writer);
         self.timer.notify_one();
         self.room.notify_waiters();
-        self.edge.send_modify(|_| {});
     }
 
-    /// Nobody reads the current edition any more.
+    /// Nothing comes to the current edition any more.
     fn let_go(&self, writer: &mut Writer) {
+        if let Some(copies) = &writer.copies {
+            copies.end();
+        }
         let id = self.id(writer);
         for reader in writer.readers.iter_mut().filter(|reader| reader.viewers > 0) {
             reader.leaving += 1;
@@ -463,7 +453,6 @@ impl Stream {
         self.let_go(writer);
         (writer.readers, writer.copies, writer.is_ready) = (Vec::new(), None, false);
         (writer.inlet, writer.edition) = (inlet, writer.edition.wrapping_add(1));
-        self.edge.send_replace(0);
         let content_type = writer.source.as_ref().and_then(|source| source.content_type.as_deref());
         writer.inlet.begin(now, content_type);
         if !pending.is_empty() {
@@ -526,19 +515,13 @@ impl Stream {
             for reader in writer.readers.iter().filter(|reader| reader.viewers > 0) {
                 self.post(reader.worker, Command::Grown { stream: id, growth: growth.clone(), share });
             }
-            self.copy_growth(writer, &growth);
+            if let Some(copies) = &writer.copies {
+                copies.grow(&growth, share);
+                writer.inlet.passed(COPIES, growth.extent.begin);
+            }
             writer.is_ready = true;
         }
         self.look_at_rate(writer);
-    }
-
-    fn copy_growth(&self, writer: &mut Writer, growth: &Growth) {
-        if let Some(copies) = &mut writer.copies {
-            copies.window.grow(growth);
-            copies.window.forget();
-            writer.inlet.passed(COPIES, growth.extent.begin);
-        }
-        self.edge.send_replace(growth.extent.end);
     }
 
     fn look_at_rate(&self, writer: &mut Writer) {
@@ -553,6 +536,9 @@ impl Stream {
 
     fn change_terms(&self, writer: &mut Writer, terms: Terms) {
         writer.terms = terms;
+        if let Some(copies) = &writer.copies {
+            copies.set_lag(terms.lag);
+        }
         let stream = self.id(writer);
         for reader in writer.readers.iter().filter(|reader| reader.viewers > 0) {
             self.post(reader.worker, Command::ChangeStream { stream, terms });

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use engine::{Receiver, mailbox};
 use pump::sample::Sample;
@@ -299,6 +299,41 @@ async fn who_watches_is_told_of_all_before_a_stream_ends() {
         let (told, came) = (growths.max().expect("it grew"), 3 * test.bytes.len() as u64);
         assert!(told + 1_000 > came, "{told} of {came}, less what came before the first start point");
     }
+}
+
+#[tokio::test]
+async fn for_whom_a_stream_is_copied_gets_the_rest_when_it_is_removed_or_its_format_changes() {
+    for is_removed in [true, false] {
+        let test = Harness::new(1, "[[reflect.streams]]\nname = \"a\"\n");
+        let handle = test.push("/live/a").await;
+        let body = test.admit("/live/a", "192.0.2.1").expect("a place").copy(None);
+        // He reads nothing yet.
+        for _ in 0..2 {
+            handle.write(&test.bytes).await.expect("taken");
+        }
+        if is_removed {
+            test.apply("");
+        } else {
+            handle.begin(Some("audio/mpeg"));
+            handle.write(&[0xff, 0xfb, 0x90, 0].repeat(1_000)).await.expect("taken");
+            let other = test.admit("/live/a", "192.0.2.1").expect("a place").copy(None);
+            handle.break_off();
+            test.apply("");
+            assert_eq!(read(other).await, [0xff, 0xfb, 0x90, 0].repeat(1_000), "the next edition has others");
+        }
+        assert!(read(body).await.ends_with(&test.bytes.repeat(2)), "from the newest start point on");
+        let is_gone = async {
+            while test.control.viewer_count() > 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, is_gone).await.expect("in time");
+    }
+}
+
+async fn read(body: Body) -> Vec<u8> {
+    let read = timeout(PATIENCE, to_bytes(body, usize::MAX)).await;
+    read.expect("in time").expect("it does not break off").into()
 }
 
 #[tokio::test]

@@ -12,27 +12,49 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::Bytes;
 use hyper::body::{Body, Frame};
-use reflect::spec::{EndReason, Join, Lag, StreamId};
-use reflect::window::{StartPoint, Units, Window};
+use reflect::coalesce::Share;
+use reflect::spec::{DRAIN_MAX, EndReason, Join, Lag};
+use reflect::window::{Growth, StartPoint, Units, Window};
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::sleep;
 
-use super::{COPIES, Copies, Stream};
+use super::{COPIES, Stream};
+use crate::reflect::inlet::Inlet;
 
 /// Read at a time.
 const PIECE: u64 = 64 * 1_024;
 
+/// One edition of a stream, for those for whom it is copied. They get the rest of it when there is another one.
+#[derive(Debug)]
+pub(super) struct Copies {
+    file: Arc<File>,
+    there: Mutex<There>,
+    /// That there is more; what it says is that no more comes.
+    told: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct There {
+    /// `None`: it is another process's.
+    window: Option<Window>,
+    lag: Lag,
+    /// Who copies.
+    count: usize,
+    /// Of a turn of all, in thousandths, what came of it since the last.
+    turn: usize,
+}
+
 /// One viewer's.
 pub struct Copier {
     stream: Arc<Stream>,
-    id: StreamId,
-    file: Arc<File>,
-    edge: watch::Receiver<u64>,
+    copies: Arc<Copies>,
+    told: watch::Receiver<bool>,
     place: Place,
     /// The header that he has seen.
     header: Option<u64>,
@@ -63,31 +85,75 @@ enum Next {
     End(EndReason),
 }
 
+impl Copies {
+    /// Of what an inlet has; nobody copies it yet.
+    fn new(inlet: &mut Inlet, lag: Lag, is_over: bool) -> Arc<Self> {
+        let (file, units, growth) = inlet.add_reader(COPIES);
+        let mut window = Window::new(units);
+        window.grow(&growth);
+        let there = There { window: Some(window), lag, count: 0, turn: 0 };
+        Arc::new(Copies { file, there: Mutex::new(there), told: watch::Sender::new(is_over) })
+    }
+
+    /// There is more. Who copies is told once in a turn of all, as others are sent to.
+    pub(super) fn grow(&self, growth: &Growth, share: Share) {
+        let is_turn = {
+            let mut there = self.there();
+            if let Some(window) = &mut there.window {
+                window.grow(growth);
+                window.forget();
+            }
+            there.turn += share.thousandths();
+            let is_turn = there.turn >= Share::ALL.thousandths();
+            there.turn %= Share::ALL.thousandths();
+            is_turn
+        };
+        if is_turn {
+            self.told.send_modify(|_| {});
+        }
+    }
+
+    pub(super) fn set_lag(&self, lag: Lag) {
+        self.there().lag = lag;
+    }
+
+    /// No more comes. Who copies gets what is left, for `DRAIN_MAX` at most.
+    pub(super) fn end(&self) {
+        self.told.send_replace(true);
+    }
+
+    /// It goes over to another process, and nobody copies any more.
+    pub(super) fn give_away(&self) {
+        self.there().window = None;
+        self.end();
+    }
+
+    fn there(&self) -> MutexGuard<'_, There> {
+        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Stream {
     /// Begins a copy.
     pub(in crate::reflect) fn copy(self: &Arc<Self>, now: Instant, join: Join) -> Copier {
         let mut writer = self.lock();
-        let writer = &mut *writer;
-        let id = self.id(writer);
-        let copies = writer.copies.get_or_insert_with(|| {
-            let (file, units, growth) = writer.inlet.add_reader(COPIES);
-            let mut window = Window::new(units);
-            window.grow(&growth);
-            Copies { window, file, count: 0 }
-        });
-        copies.count += 1;
-        let window = &copies.window;
-        let start = match join {
+        let (writer, is_over) = (&mut *writer, self.is_over());
+        let copies =
+            writer.copies.get_or_insert_with(|| Copies::new(&mut writer.inlet, writer.terms.lag, is_over)).clone();
+        let mut there = copies.there();
+        there.count += 1;
+        let window = there.window.as_ref();
+        let start = window.and_then(|window| match join {
             Join::Next => None,
             Join::Newest => window.last_start(),
             Join::Back(time) => window.start_at(now.checked_sub(time).unwrap_or(now)),
-        };
-        let from = if join == Join::Next { window.extent().end } else { 0 };
+        });
+        let from = window.filter(|_| join == Join::Next).map_or(0, |window| window.extent().end);
+        drop(there);
         Copier {
             stream: self.clone(),
-            id,
-            file: copies.file.clone(),
-            edge: self.edge.subscribe(),
+            told: copies.told.subscribe(),
+            copies,
             place: start.map_or(Place::Waits(from), Place::Begins),
             header: None,
             is_between: true,
@@ -101,10 +167,17 @@ impl Copier {
     /// Begins; what comes is the body. It ends when that is `asked`, too; `ended` hears how it did.
     pub(in crate::reflect) fn start(self, asked: Arc<Notify>, ended: impl FnOnce(Copied) + Send + 'static) -> Copying {
         let (sender, pieces) = mpsc::channel(1);
+        let mut told = self.told.clone();
         tokio::spawn(async move {
             let mut copy = self;
+            let drained = async {
+                // The sender is there for as long as the copy is.
+                told.wait_for(|is_over| *is_over).await.ok();
+                sleep(DRAIN_MAX).await;
+            };
             let reason = tokio::select! {
                 () = asked.notified() => EndReason::Asked,
+                () = drained => EndReason::StreamEnded,
                 reason = copy.run(sender) => reason,
             };
             ended(Copied { reason, skips: copy.skips, sent_bytes: copy.sent_bytes });
@@ -116,7 +189,7 @@ impl Copier {
     async fn run(&mut self, sender: mpsc::Sender<io::Result<Bytes>>) -> EndReason {
         loop {
             // What comes from here on is not missed.
-            self.edge.mark_unchanged();
+            self.told.mark_unchanged();
             let bytes = match self.look() {
                 Next::Send(bytes) => bytes,
                 Next::Read(range, is_between) => match self.read(range, is_between) {
@@ -125,7 +198,7 @@ impl Copier {
                 },
                 Next::Wait => {
                     tokio::select! {
-                        _ = self.edge.changed() => {}
+                        _ = self.told.changed() => {}
                         () = sender.closed() => return EndReason::Closed,
                     }
                     continue;
@@ -146,15 +219,15 @@ impl Copier {
     }
 
     fn look(&mut self) -> Next {
-        let stream = self.stream.clone();
-        let writer = stream.lock();
-        let copies = writer.copies.as_ref().filter(|_| stream.id(&writer) == self.id);
-        let Some(Copies { window, .. }) = copies else { return Next::End(EndReason::StreamEnded) };
-        let end = if stream.is_over() { Next::End(EndReason::StreamEnded) } else { Next::Wait };
+        let copies = self.copies.clone();
+        // Before what is there: that is complete when it is over.
+        let end = if *copies.told.borrow() { Next::End(EndReason::StreamEnded) } else { Next::Wait };
+        let there = copies.there();
+        let Some(window) = &there.window else { return Next::End(EndReason::StreamEnded) };
         let begin = window.extent().begin;
         match self.place {
             Place::At(position) if position < begin => {
-                if writer.terms.lag == Lag::Close || !self.is_between {
+                if there.lag == Lag::Close || !self.is_between {
                     return Next::End(EndReason::Lagged);
                 }
                 self.skips += 1;
@@ -182,11 +255,9 @@ impl Copier {
     /// `None`: it is no longer there.
     fn read(&mut self, range: Range<u64>, is_between: bool) -> Option<Bytes> {
         let mut piece = vec![0; (range.end - range.start) as usize];
-        self.file.read_exact_at(&mut piece, range.start).ok()?;
-        let writer = self.stream.lock();
-        let copies = writer.copies.as_ref().filter(|_| self.stream.id(&writer) == self.id)?;
+        self.copies.file.read_exact_at(&mut piece, range.start).ok()?;
         // Only now it is known that there was no hole.
-        if range.start < copies.window.extent().begin {
+        if range.start < self.copies.there().window.as_ref()?.extent().begin {
             return None;
         }
         (self.place, self.is_between) = (Place::At(range.end), is_between);
@@ -197,11 +268,12 @@ impl Copier {
 impl Drop for Copier {
     fn drop(&mut self) {
         let mut writer = self.stream.lock();
-        let is_current = self.stream.id(&writer) == self.id;
-        let Some(copies) = writer.copies.as_mut().filter(|_| is_current) else { return };
-        copies.count -= 1;
-        if copies.count == 0 {
-            writer.copies = None;
+        let is_last = {
+            let mut there = self.copies.there();
+            there.count -= 1;
+            there.count == 0
+        };
+        if is_last && writer.copies.take_if(|copies| Arc::ptr_eq(copies, &self.copies)).is_some() {
             writer.inlet.remove_reader(COPIES);
             self.stream.room.notify_waiters();
         }

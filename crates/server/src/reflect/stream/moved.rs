@@ -133,8 +133,9 @@ impl Stream {
         writer.inlet = spare.inlet;
         writer.edition = writer.edition.wrapping_add(1);
         writer.readers.clear();
-        writer.copies = None;
-        self.edge.send_modify(|_| {});
+        if let Some(copies) = writer.copies.take() {
+            copies.give_away();
+        }
         let source = writer.source.take().filter(|_| state.has_source() && is_held);
         let record = StreamRecord {
             name: self.name().to_string(),
@@ -190,8 +191,6 @@ impl Stream {
         // What nobody was told of is told when somebody is there.
         stream.tell(&mut writer, now);
         writer.inlet.hurry();
-        let end = writer.inlet.status().extent.end;
-        stream.edge.send_replace(end);
         drop(writer);
         let fed = match feed.filter(|_| goes_on) {
             None => None,
