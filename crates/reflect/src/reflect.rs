@@ -317,6 +317,7 @@ impl Reflect {
             && let Some(other) = stream.members.remove(viewer.member)
         {
             self.viewers[other].member = viewer.member;
+            self.make_ready(other);
         }
         Some(viewer)
     }

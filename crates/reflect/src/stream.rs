@@ -80,13 +80,10 @@ impl Members {
         self.slots.len() - 1
     }
 
-    /// Lets one go; returns who has his index from now on.
+    /// Lets one go; returns who has his index from now on. That was the last one, whose turn may have been to come where he
+    /// was: **he is to have one of his own.**
     pub(crate) fn remove(&mut self, index: usize) -> Option<usize> {
         self.slots.swap_remove(index);
-        if self.left > 0 {
-            // Who has come to this place may have been about to have his turn.
-            self.start(Share::ALL);
-        }
         self.slots.get(index).copied()
     }
 
@@ -140,18 +137,24 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_place_of_one_that_left_still_has_his_turn() {
-        let mut members = Members::default();
-        for slot in 10..14 {
-            members.insert(slot);
+    fn of_those_who_stay_where_they_are_nobody_loses_his_turn_by_one_that_leaves() {
+        for gone in 0..4 {
+            let mut members = Members::default();
+            for slot in 10..14 {
+                members.insert(slot);
+            }
+            members.start(Share::ALL);
+            let mut served = serve(&mut members, 2);
+            let moved = members.remove(gone);
+            assert_eq!(moved, (gone < 3).then_some(13));
+            served.extend(serve(&mut members, 9));
+            for slot in (10..14).filter(|slot| *slot != 10 + gone && Some(*slot) != moved) {
+                assert!(served.contains(&slot), "{slot} of {served:?} when {gone} has left");
+            }
         }
+        let mut members = Members::default();
+        members.insert(10);
         members.start(Share::ALL);
-        assert_eq!(serve(&mut members, 2), [10, 11]);
-        assert_eq!(members.remove(0), Some(13));
-        let mut served = serve(&mut members, 9);
-        served.sort_unstable();
-        assert_eq!(served, [11, 12, 13]);
-        assert_eq!((members.remove(2), members.remove(1), members.remove(0)), (None, None, None));
-        assert!(!members.start(Share::ALL) && members.current().is_none());
+        assert!(members.remove(0).is_none() && members.current().is_none() && !members.start(Share::ALL));
     }
 }

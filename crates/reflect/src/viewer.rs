@@ -250,7 +250,6 @@ impl Viewer {
         let rate = match self.pace.unwrap_or(stream.terms.pace) {
             Pace::Free => Bitrate::ZERO,
             Pace::Percent(_) if is_crowded => Bitrate::ZERO,
-            Pace::Percent(_) if is_crowded => Bitrate::ZERO,
             Pace::Percent(percent) => stream.terms.rate.scale(f64::from(percent) / 100.0),
             Pace::Rate(rate) => rate,
         };

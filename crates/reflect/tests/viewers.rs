@@ -90,6 +90,26 @@ fn many_viewers_have_their_turns_in_shares_one_after_the_other() {
 }
 
 #[test]
+fn who_takes_the_place_of_one_that_left_has_the_last_bytes_before_a_pause_too() {
+    for gone in 0..7 {
+        let mut world = live();
+        let viewers: Vec<u64> = (0..7).map(|_| world.join(Join::Newest)).collect();
+        let before = world.received(viewers[0]).len();
+        world.write(&[7; 10]);
+        // They have their turns in shares, and nothing comes behind these bytes.
+        for turn in 0..3 {
+            world.tell_some(Share::of(Duration::from_secs(1), Duration::from_millis(2_900)));
+            if turn == 0 {
+                world.break_off(viewers[gone]);
+            }
+        }
+        for (number, viewer) in viewers.iter().enumerate().filter(|(number, _)| *number != gone) {
+            assert_eq!(world.received(*viewer).len(), before + 10, "{number}, when {gone} has left");
+        }
+    }
+}
+
+#[test]
 fn who_is_there_gets_few_bytes_from_memory_and_many_from_the_file() {
     let mut world = live();
     world.join(Join::Newest);
