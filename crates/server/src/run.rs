@@ -199,7 +199,7 @@ async fn serve(
         // Who comes is to be refused when the new process is gone, and not to wait for this one.
         drop(sockets);
         say_goodbye_to_others(&running).await;
-        pass_on(away, &running, &mut ends, &mut wishes).await;
+        pass_on(away, &running, &app.connections, &mut ends, &mut wishes).await;
     }
     app.connections.end().await;
     Ok(())

@@ -152,9 +152,14 @@ impl Connections {
         &self.limits
     }
 
+    /// Connections that are open.
+    pub fn count(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
+    }
+
     /// What there is now, and was since the start.
     pub fn counters(&self) -> Counters {
-        let open = Arc::strong_count(&self.open) as u64 - 1;
+        let open = self.count() as u64;
         let ((accepted, made_room), refused) = (self.places.totals(), self.refused.load(Ordering::Relaxed));
         let (panicked, requests_refused) = (self.panicked.load(Ordering::Relaxed), self.requests.refused());
         let max = self.limits.connections_max as u64;

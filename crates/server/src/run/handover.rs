@@ -13,6 +13,7 @@ use tokio::task::{JoinHandle, block_in_place};
 use super::LOOK;
 use crate::config::Config;
 use crate::door::{self, Door, Hosts, Opened};
+use crate::http::Connections;
 use crate::machine::Running;
 use crate::reflect::access::AccessLog;
 use crate::reflect::control::Away;
@@ -24,8 +25,8 @@ use crate::upgrade::{Failed, Predecessor, Socket, Sockets, Successor, Taken, tel
 /// him (`door::viewer`).
 const NEWCOMERS_MAX: Duration = Duration::from_millis(2_500);
 
-/// Viewers under a cipher may take so long to read what was sealed for them.
-const SEALED_MAX: Duration = Duration::from_secs(30);
+/// Viewers under a cipher, and who has an answer of HTTP's, may take so long to read what was written for them.
+const LAST_READS: Duration = Duration::from_secs(30);
 
 /// Why SIGUSR2 does not replace this server by another one. `None`: it does.
 pub(super) fn hindrance(config: &Config) -> Option<&'static str> {
@@ -247,15 +248,22 @@ async fn give(
     }
 }
 
-/// Passes on what sources bring, until they end, or this process is told to.
-pub(super) async fn pass_on(away: Away, running: &Running, ends: &mut Ends, wishes: &mut Wishes) {
+/// Passes on what sources bring, until they end and who reads here still has read it, or this process is told to end.
+pub(super) async fn pass_on(
+    away: Away,
+    running: &Running,
+    connections: &Connections,
+    ends: &mut Ends,
+    wishes: &mut Wishes,
+) {
     let all = async {
         for feeding in away.feeding {
             // It ends in this way.
             feeding.await.ok();
         }
-        let until = Instant::now() + SEALED_MAX;
-        while running.reflect.viewer_count() > 0 && Instant::now() < until {
+        let until = Instant::now() + LAST_READS;
+        // A viewer of HTTP's is gone when his connection has all that he gets, of which it may have much to write still.
+        while (running.reflect.viewer_count() > 0 || connections.count() > 0) && Instant::now() < until {
             tokio::time::sleep(LOOK).await;
         }
     };
