@@ -3,7 +3,8 @@
 //   node inside.mjs '{"rule": "…", "simulcast": false, "dropSeconds": 8}'
 //
 // The rule (nftables, of the input hook) holds for a moment while viewers join, and again when the load generator counts; it is
-// lifted before the end, so that what can be repaired is repaired by then. Prints the load generator's report as a line of JSON.
+// lifted before the end, so that what can be repaired is repaired by then. Prints the load generator's report as a line of JSON, and
+// what the server dropped.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -36,16 +37,20 @@ try {
   const times = ["--warm-up", WARM_UP_SECONDS, "--seconds", dropSeconds + SETTLE_SECONDS];
   const load = spawn(BINARY, [...words, ...times, ...(simulcast ? ["--simulcast"] : [])], { stdio: ["ignore", "pipe", "inherit"] });
   void sleep(1000 * JOIN_SECONDS).then(lift);
+  let report;
   for await (const line of createInterface({ input: load.stdout })) {
     const said = JSON.parse(line);
     if (said.mark === "begin") {
       drop();
       void sleep(1000 * dropSeconds).then(lift);
     } else if (!said.mark) {
-      console.log(JSON.stringify(said));
+      report = said;
     }
   }
   if (load.exitCode === null) await once(load, "exit");
+  const metrics = await (await fetch(`${server.url}/metrics`)).text();
+  const dropped = [...metrics.matchAll(/^millrace_rooms_dropped_total\{.*reason="(\w+)"\} ([1-9]\d*)$/gm)];
+  console.log(JSON.stringify({ ...report, dropped: Object.fromEntries(dropped.map(([, why, count]) => [why, +count])) }));
 } finally {
   await server.stop();
 }

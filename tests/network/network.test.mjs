@@ -18,8 +18,9 @@ async function measure(scenario) {
   const run = [...namespace, "node", "inside.mjs", JSON.stringify({ simulcast: false, dropSeconds: SECONDS, ...scenario })];
   const { stdout } = await promisify(execFile)("unshare", run, { cwd: FOLDER, timeout: 90_000 });
   const report = JSON.parse(stdout);
-  const { viewers, lost, repaired, viewer_kbps: kbps, keyframe_requests: keyframes } = report;
-  console.log(JSON.stringify({ ...scenario, viewers, lost, repaired, kbps, keyframes, p99: report.latency.p99_ms }));
+  const { viewers, lost, repaired, viewer_kbps: kbps, keyframe_requests: keyframes, dropped } = report;
+  const { p99_ms: p99, max_ms: max } = report.latency;
+  console.log(JSON.stringify({ ...scenario, viewers, lost, repaired, kbps, keyframes, p99, max, dropped }));
   return report;
 }
 
