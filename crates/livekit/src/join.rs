@@ -27,6 +27,8 @@ pub struct Join {
     pub client: ClientInfo,
     /// Whether one peer connection is for both directions (v1).
     pub is_single: bool,
+    /// Whether it has no data channels, as who comes by WHIP or WHEP.
+    pub without_data: bool,
     /// Whether all tracks are subscribed to, without asking.
     pub auto_subscribe: bool,
     /// Whether the client says of each track how large it is shown.
@@ -140,6 +142,7 @@ impl Join {
             claims,
             client: request.client_info.unwrap_or_default(),
             is_single: true,
+            without_data: false,
             auto_subscribe: settings.auto_subscribe,
             adaptive_stream: settings.adaptive_stream,
             reconnect: request.reconnect.then_some(request.participant_sid),

@@ -30,6 +30,7 @@ const PING_TIMEOUT_SECONDS: i32 = 15;
 pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Result<ConnectionId, Refused> {
     let duplicate = room.find(&join.claims.sub);
     let (add_tracks, offer) = (std::mem::take(&mut join.add_tracks), join.offer.take());
+    let wants_data = !join.without_data;
     let who = Number(turn.directory.number());
     let member = Participant::new(who, turn.sids.next("PA_"), join, turn.now);
     let others = room.members.values().filter(|member| !member.is_dependent() && Some(member.number) != duplicate);
@@ -43,7 +44,7 @@ pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Resu
     }
     room.is_livestream |= turn.config.livestream_from > 0 && others + 1 >= turn.config.livestream_from;
     room.has_been_joined |= !member.is_dependent();
-    let (is_single, is_recorder) = (member.transports.is_single, member.is_recorder());
+    let is_recorder = member.is_recorder();
     room.by_identity.insert(member.identity.clone(), who);
     room.by_sid.insert(member.sid.clone(), who);
     room.members.insert(who, member);
@@ -61,7 +62,7 @@ pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Resu
         true => room.send_room_update(turn),
         false => room.gather_room(turn.now),
     }
-    open_sessions(room, who, is_single, turn);
+    open_sessions(room, who, wants_data, turn);
     for request in add_tracks.into_iter().take(limits::PENDING_MAX) {
         publish::add_track(room, who, request, turn);
     }
@@ -89,13 +90,14 @@ pub(crate) fn disconnect(room: &mut Room, who: Number, why: CloseReason, turn: &
     }
 }
 
-fn open_sessions(room: &mut Room, who: Number, is_single: bool, turn: &mut Turn<'_>) {
+fn open_sessions(room: &mut Room, who: Number, wants_data: bool, turn: &mut Turn<'_>) {
     let (place, sid) = (room.place(who), room.sid.clone());
     let Some(member) = room.members.get_mut(&who) else { return };
     let session = turn.directory.open_session(place);
+    let is_single = member.transports.is_single;
     let role = if is_single { Role::Both } else { Role::Subscriber };
-    turn.out.media(Request::Open { session, room: sid, role, wants_data: true });
-    let peer = Some(Peer::new(session, true));
+    turn.out.media(Request::Open { session, room: sid, role, wants_data });
+    let peer = Some(Peer::new(session, wants_data));
     if is_single {
         member.transports.publisher = peer;
     } else {

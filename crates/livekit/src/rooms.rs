@@ -116,6 +116,13 @@ impl Rooms {
         self.with(number, now, out, |room, turn| presence::join(room, join, turn)).unwrap_or(Err(Refused::NoSuchRoom))
     }
 
+    /// The peer connection by which who has this signalling connection publishes, and with a single one watches, too.
+    pub fn session(&self, connection: ConnectionId) -> Option<SessionId> {
+        let place = self.directory.of_connection(connection)?;
+        let member = self.rooms.get(&place.room)?.members.get(&place.who)?;
+        member.transports.publisher.as_ref().map(|peer| peer.id)
+    }
+
     /// A client's request. Of a connection that is closed it is not heard.
     pub fn handle_request(&mut self, now: Now, connection: ConnectionId, request: SignalRequest, out: &mut Outbox) {
         let (Some(place), Some(signal)) = (self.directory.of_connection(connection), request.message) else { return };

@@ -86,6 +86,9 @@ impl Default for Settings {
     }
 }
 
+/// The shorter side of a picture whose publisher does not say how large it is, in pixels: that of a good camera.
+const SIDE_UNKNOWN: u32 = 720;
+
 /// The smallest layer that fills what is shown, else the one that is asked for by name.
 #[allow(deprecated, reason = "older clients say layers there")]
 fn layer(said: &UpdateTrackSettings, track: &TrackInfo) -> Layer {
@@ -101,9 +104,10 @@ fn layer(said: &UpdateTrackSettings, track: &TrackInfo) -> Layer {
     let side = |width: u32, height: u32| if is_portrait { width } else { height };
     let shown = side(said.width, said.height);
     let layers = track.codecs.first().map_or(&track.layers, |codec| &codec.layers);
+    let whole = Some(side(track.width, track.height)).filter(|side| *side > 0).unwrap_or(SIDE_UNKNOWN);
     let of = |quality: VideoQuality, of_whole: u32| {
-        let known = layers.iter().find(|layer| layer.quality() == quality);
-        known.map_or(side(track.width, track.height) / of_whole, |layer| side(layer.width, layer.height))
+        let known = layers.iter().find(|layer| layer.quality() == quality && layer.width > 0 && layer.height > 0);
+        known.map_or(whole / of_whole, |layer| side(layer.width, layer.height))
     };
     match shown {
         _ if shown <= of(VideoQuality::Low, 4) => Layer::Low,
@@ -114,6 +118,8 @@ fn layer(said: &UpdateTrackSettings, track: &TrackInfo) -> Layer {
 
 #[cfg(test)]
 mod tests {
+    use livekit_protocol::VideoLayer;
+
     use super::*;
 
     fn video(width: u32, height: u32) -> TrackInfo {
@@ -136,6 +142,17 @@ mod tests {
     #[test]
     fn of_a_picture_that_stands_upright_the_width_counts() {
         assert_eq!(shown(180, 4000).settings(&video(720, 1280), false).layer, Layer::Low);
+    }
+
+    #[test]
+    #[allow(deprecated)]
+    fn a_picture_of_a_size_that_is_not_said_counts_as_a_good_camera_s() {
+        let layers = [(320, 180), (640, 360), (641, 361)].map(|(width, height)| {
+            let mut track = video(0, 0);
+            track.layers = vec![VideoLayer::default()];
+            shown(width, height).settings(&track, false).layer
+        });
+        assert_eq!(layers, [Layer::Low, Layer::Medium, Layer::High]);
     }
 
     #[test]

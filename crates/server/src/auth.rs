@@ -185,6 +185,17 @@ impl Rights {
         self.admin || self.publish.iter().any(|pattern| covers(pattern, stream))
     }
 
+    /// Whether somebody may publish in a room as this participant. A name that means participants of rooms has a "/", so one
+    /// that was given for streams means none of them.
+    pub fn may_publish_in(&self, room: &str, identity: &str) -> bool {
+        self.admin || self.publish.iter().any(|pattern| covers_in(pattern, room, identity))
+    }
+
+    /// Whether somebody may watch this participant of a room.
+    pub fn may_watch_in(&self, room: &str, identity: &str) -> bool {
+        self.may_publish_in(room, identity) || self.watch.iter().any(|pattern| covers_in(pattern, room, identity))
+    }
+
     /// The names of streams that may be watched, of which some end in `*`.
     pub fn watchable(&self) -> Vec<&str> {
         let all = self.admin.then_some("*").into_iter();
@@ -274,6 +285,11 @@ fn covers(pattern: &str, stream: &str) -> bool {
         Some(prefix) => stream.starts_with(prefix),
         None => pattern == stream,
     }
+}
+
+/// The same of a participant: "ROOM/IDENTITY", each as a name of a stream.
+fn covers_in(pattern: &str, room: &str, identity: &str) -> bool {
+    pattern.split_once('/').is_some_and(|(rooms, identities)| covers(rooms, room) && covers(identities, identity))
 }
 
 /// The 32 bytes of a SubjectPublicKeyInfo for Ed25519 (RFC 8410 §4), which is a fixed head and the key.

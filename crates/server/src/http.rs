@@ -9,6 +9,7 @@ mod broadcast;
 mod client;
 mod connections;
 mod cors;
+mod guests;
 mod live;
 mod metrics;
 mod own;
@@ -162,6 +163,7 @@ impl Site {
 pub fn router(app: Arc<App>) -> Router {
     let rooms = if app.has_rooms { rooms_routes() } else { Router::new().fallback(pages::nothing) };
     rooms
+        .merge(if app.livekit.is_some() { guests_routes() } else { Router::new() })
         .merge(pump::routes())
         .merge(relay::routes())
         .merge(reflect::routes())
@@ -186,6 +188,13 @@ fn rooms_routes() -> Router<Arc<App>> {
         .route("/api/sessions", get(api::list_sessions))
         .route("/api/sessions/{session}", delete(api::close_session))
         .fallback(pages::page)
+}
+
+/// Ways into LiveKit's rooms, and out of them.
+fn guests_routes() -> Router<Arc<App>> {
+    Router::new()
+        .merge(guests::routes("/whip/{stream}/{session}", Role::Publisher))
+        .merge(guests::routes("/whep/{stream}/{session}", Role::Viewer))
 }
 
 /// Serves `/metrics` alone on a socket of its own, until the server ends.

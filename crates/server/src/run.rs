@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use acme::Keeper;
 use anyhow::{Context as _, ensure};
+use livekit::token::{Claims, VideoGrant};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -32,7 +33,6 @@ use crate::relay::control::RelayControl;
 use crate::relay::handshakes::NO_IDENTITY;
 use crate::relay::setup as relay_setup;
 use crate::rooms::client::Client;
-use crate::rooms::control::RoomsControl;
 use crate::rtsp::{self, Rtsp};
 use crate::signals::{Ends, Wish, Wishes};
 use crate::tls::{self, Certificates, Sources};
@@ -41,6 +41,11 @@ use handover::{Doors, Inherited, Shared, Silent, hand_over, hindrance, pass_on};
 
 /// The stream that the demo publishes.
 pub const DEMO_STREAM: &str = "demo";
+
+/// The room of LiveKit's protocol in which it is, and who it is there.
+pub const DEMO_ROOM: &str = "demo";
+/// See `DEMO_ROOM`.
+pub const DEMO_IDENTITY: &str = "clip";
 
 /// How often what is due in the control plane is done.
 const CONTROL_TICK: Duration = Duration::from_millis(100);
@@ -185,7 +190,7 @@ async fn serve(
         apart.push(tokio::spawn(rtsp::listener::serve(rtsp, listener)));
     }
     if with_demo {
-        start_demo(&context, &running.rooms).await?;
+        start_demo(&context, &running).await?;
     }
     // From here on whoever started it may tell it to stop.
     let mut ends = Ends::new()?;
@@ -461,10 +466,28 @@ fn rtsp_limits(config: &Config) -> rtsp::Limits {
     rtsp::Limits { sessions_per_client: config.pump.rtsp_sessions_per_client, ..rtsp::Limits::default() }
 }
 
-async fn start_demo(context: &webrtc::Context, rooms: &Arc<RoomsControl>) -> anyhow::Result<()> {
-    let (rooms, runtime) = (rooms.clone(), tokio::runtime::Handle::current());
-    let publish =
-        move |offer: String| Ok(runtime.block_on(rooms.publish(DEMO_STREAM, &offer, Client::default()))?.answer.sdp);
+/// Publishes the clip as a stream, and as a participant of a room, so that nobody is alone there.
+async fn start_demo(context: &webrtc::Context, running: &Running) -> anyhow::Result<()> {
+    let (rooms, runtime) = (running.rooms.clone(), tokio::runtime::Handle::current());
+    play_demo(context, move |offer| {
+        Ok(runtime.block_on(rooms.publish(DEMO_STREAM, &offer, Client::default()))?.answer.sdp)
+    })
+    .await?;
+    let Some(livekit) = &running.livekit else { return Ok(()) };
+    let (guests, runtime) = (livekit.guests().clone(), tokio::runtime::Handle::current());
+    play_demo(context, move |offer| {
+        let video = VideoGrant { room_join: true, room: DEMO_ROOM.to_owned(), ..VideoGrant::default() };
+        let (sub, name) = (DEMO_IDENTITY.to_owned(), "the demo's clip".to_owned());
+        let claims = Claims { sub, name, video: Some(video), ..Claims::default() };
+        Ok(runtime.block_on(guests.publish(claims, offer))?.answer.sdp)
+    })
+    .await
+}
+
+async fn play_demo(
+    context: &webrtc::Context,
+    publish: impl FnOnce(String) -> anyhow::Result<String> + Send + 'static,
+) -> anyhow::Result<()> {
     let context = context.clone();
     let started = move || demo::publisher::start(&context, DEMO_STREAM, publish);
     tokio::task::spawn_blocking(started).await.context("starting the demo")??;

@@ -9,6 +9,7 @@ mod common;
 mod demo;
 mod drain;
 mod drain_goes_on;
+mod guests;
 mod hostile;
 mod huge_pages;
 mod ice_restart;

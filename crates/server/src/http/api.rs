@@ -172,17 +172,21 @@ pub(super) async fn limit_layers(
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let session = app.session(&headers, Role::Viewer, &stream, &session)?;
-    let body = app.read_body(&headers, body, "application/json").await?;
+    app.rooms.limit(session, read_layers(&app, &headers, body).await?)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What a viewer wants at most.
+pub(super) async fn read_layers(app: &App, headers: &HeaderMap, body: Body) -> Result<LayerLimit, Problem> {
+    let body = app.read_body(headers, body, "application/json").await?;
     let choice: LayerChoice = serde_json::from_str(&body).map_err(|error| {
         let detail = format!(r#"send {{"spatial_max": 0 to 255 or null, "temporal_max": 0 to 255 or null}}: {error}"#);
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })?;
-    let layers = LayerLimit {
+    Ok(LayerLimit {
         spatial_max: choice.spatial_max.unwrap_or(LayerLimit::NONE.spatial_max),
         temporal_max: choice.temporal_max.unwrap_or(LayerLimit::NONE.temporal_max),
-    };
-    app.rooms.limit(session, layers)?;
-    Ok(StatusCode::NO_CONTENT)
+    })
 }
 
 fn stream_json(stream: &StreamView) -> Value {
@@ -199,7 +203,7 @@ fn track_json((index, track): (usize, &TrackSpec)) -> Value {
     json!({"id": track_id(index, track), "kind": kind, "codec": track.codec.name(), "rids": rids})
 }
 
-fn stats_json(stats: &SessionStats) -> Value {
+pub(super) fn stats_json(stats: &SessionStats) -> Value {
     let layers: Vec<Value> = stats.layers.iter().map(layer_json).collect();
     json!({
         "connected": true,

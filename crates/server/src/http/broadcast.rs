@@ -19,10 +19,12 @@ use crate::config::IceServer;
 use crate::rooms::client::Client;
 use crate::rooms::control::{ControlError, Opened};
 use crate::rooms::directory::{DirectoryError, Role};
+use crate::rooms::negotiator::{Answer, Patched};
 
 /// Media type of trickle fragments (RFC 8840 §9).
 pub(super) const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
-const SDP: &str = "application/sdp";
+/// Media type of offers and answers (RFC 9725 §4.2).
+pub(super) const SDP: &str = "application/sdp";
 
 /// The endpoint and its resources. Other methods are refused with 405 (RFC 9725 §4.2).
 pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<App>> {
@@ -61,11 +63,16 @@ async fn open(
         app.connections.doubted.reach_limit(ip);
     }
     let Opened { key, answer } = opened?;
+    created(&app, &format!("{stream}/{key}"), answer)
+}
+
+/// The answer to an offer that was taken. `location` is from where the request went to (RFC 9110 §10.2.2, RFC 3986 §5.2), which may
+/// be below a path that only a proxy knows.
+pub(super) fn created(app: &App, location: &str, answer: Answer) -> Result<Response, Problem> {
     let mut response = (StatusCode::CREATED, answer.sdp).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(SDP));
-    // From where the request went to (RFC 9110 §10.2.2, RFC 3986 §5.2), which may be below a path that only a proxy knows.
-    headers.insert(header::LOCATION, header_value(&format!("{stream}/{key}"))?);
+    headers.insert(header::LOCATION, header_value(location)?);
     headers.insert(header::ETAG, etag(&answer.etag)?);
     headers.insert("accept-patch", HeaderValue::from_static(FRAGMENT));
     for server in &app.ice_servers {
@@ -75,7 +82,7 @@ async fn open(
 }
 
 /// The tracks that a viewer wants: "track=audio1&track=video2".
-fn wanted_tracks(query: &str) -> impl Iterator<Item = &str> {
+pub(super) fn wanted_tracks(query: &str) -> impl Iterator<Item = &str> {
     query.split('&').filter_map(|pair| pair.strip_prefix("track="))
 }
 
@@ -87,13 +94,23 @@ async fn amend(
     body: Body,
 ) -> Result<Response, Problem> {
     let session = app.session(&headers, role, &stream, &session)?;
-    let fragment = app.read_body(&headers, body, FRAGMENT).await?;
+    let (fragment, if_match) = fragment_of(&app, &headers, body).await?;
+    patched(app.rooms.patch(session, fragment, if_match).await?)
+}
+
+/// A fragment, and which ICE session it is for.
+pub(super) async fn fragment_of(app: &App, headers: &HeaderMap, body: Body) -> Result<(String, String), Problem> {
+    let fragment = app.read_body(headers, body, FRAGMENT).await?;
     // RFC 9725 §4.3.1: which ICE session is meant must be said, since fragments of an old one may come late.
     let if_match = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok()).ok_or_else(|| {
         let detail = "say by If-Match which ICE session is meant: its ETag, or \"*\" to restart ICE";
         Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
     })?;
-    let patched = app.rooms.patch(session, fragment, if_match.to_owned()).await?;
+    Ok((fragment, if_match.to_owned()))
+}
+
+/// The answer to a fragment that was taken.
+pub(super) fn patched(patched: Patched) -> Result<Response, Problem> {
     let Some(fragment) = patched.fragment else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let mut response = (StatusCode::OK, fragment).into_response();
     let headers = response.headers_mut();

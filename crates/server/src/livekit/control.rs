@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use counters::counters;
 use livekit::media::Event;
-use rooms::spec;
+use rooms::spec::{self, LayerLimit, SessionStats};
 use tokio::time::{MissedTickBehavior, interval};
+use wire::WorkerId;
 
+use super::guests::{Guest, Guests};
 use super::hub::Hub;
 use super::ice::IceServers;
 use super::settings::Settings;
@@ -21,9 +23,10 @@ use super::stage::{Ask, Stage};
 use super::webhooks::Webhooks;
 use crate::plane::ProductControl;
 use crate::random::random;
-use crate::rooms::control::RoomsControl;
+use crate::rooms::control::{ControlError, RoomsControl};
+use crate::rooms::directory::DirectoryError;
 use crate::rooms::negotiator::conference::ConferenceNotice;
-use crate::rooms::negotiator::{Input, Request};
+use crate::rooms::negotiator::{Input, Patched, Request};
 use crate::worker::Message;
 
 /// What a negotiator had no room for is offered again so often.
@@ -56,6 +59,7 @@ counters! {
 /// All of it.
 pub struct Control {
     hub: Arc<Hub>,
+    guests: Arc<Guests>,
     /// Those of WHIP and WHEP: the ways to workers and negotiators are the same.
     broadcasts: Arc<RoomsControl>,
     stage: Mutex<Stage>,
@@ -77,7 +81,8 @@ impl Control {
         let seed = random().map(u64::from_ne_bytes).context("reading random numbers")?;
         let hub = Arc::new(Hub::new(settings, seed, ice, inlets)?);
         let stage = Mutex::new(Stage::new(broadcasts.plane().workers().count(), sessions_max));
-        let control = Arc::new(Control { hub: hub.clone(), broadcasts, stage, webhooks_given_up: given_up });
+        let guests = Guests::new(hub.clone());
+        let control = Arc::new(Control { hub: hub.clone(), guests, broadcasts, stage, webhooks_given_up: given_up });
         for teller in tellers {
             tokio::spawn(teller.run());
         }
@@ -91,6 +96,44 @@ impl Control {
     /// The rooms, and where clients come in.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
+    }
+
+    /// Who comes by WHIP and WHEP.
+    pub fn guests(&self) -> &Arc<Guests> {
+        &self.guests
+    }
+
+    /// Hands a trickle fragment to a guest's session, when the one before it is done with.
+    ///
+    /// # Errors
+    /// `NoSession`, `Busy`, and what the negotiator refuses.
+    pub async fn patch(&self, guest: &Guest, fragment: String, if_match: String) -> Result<Patched, ControlError> {
+        let (worker, session) = self.place_of(guest)?;
+        self.broadcasts.patch_at(worker, session, guest.turn.clone(), (fragment, if_match)).await
+    }
+
+    /// What the worker has counted for a guest's session; `None` until it is connected.
+    ///
+    /// # Errors
+    /// `NoSession`.
+    pub async fn stats(&self, guest: &Guest) -> Result<Option<SessionStats>, ControlError> {
+        let (worker, session) = self.place_of(guest)?;
+        Ok(self.broadcasts.inspect(worker, session).await)
+    }
+
+    /// Limits the layers that a guest gets.
+    ///
+    /// # Errors
+    /// `NoSession`, `Busy`.
+    pub fn limit(&self, guest: &Guest, layers: LayerLimit) -> Result<(), ControlError> {
+        let (worker, session) = self.place_of(guest)?;
+        self.broadcasts.limit_at(worker, session, layers)
+    }
+
+    fn place_of(&self, guest: &Guest) -> Result<(WorkerId, spec::SessionId), ControlError> {
+        let worker = self.stage().worker_of(guest.session);
+        let worker = worker.ok_or(ControlError::Directory(DirectoryError::NoSession))?;
+        Ok((worker, Stage::spec_id(guest.session)))
     }
 
     /// What there is now, and was since the start.
@@ -193,7 +236,7 @@ impl ProductControl for Control {
     fn handle_timeout(&self, _now: Instant) {}
 
     fn has_receivers(&self) -> bool {
-        self.hub.sizes().participants > 0
+        self.hub.sizes().participants > self.guests.publisher_count()
     }
 
     fn close_all(&self) {

@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use livekit::admin::{Answer, Refusal, Request as Admin};
 use livekit::config::{Config, Now};
 use livekit::join::{Join, Refused};
-use livekit::media::{Event, Request};
+use livekit::media::{Event, Request, SessionId};
 use livekit::output::{ConnectionId, Outbox, Output};
 use livekit::proto::{SignalRequest, WebhookEvent};
 use livekit::rooms::{Rooms, Sizes};
@@ -126,6 +126,11 @@ impl Hub {
             state.inlets.insert(connection, inlet);
             Ok((connection, outlet))
         })
+    }
+
+    /// As `Rooms::session`.
+    pub fn session(&self, connection: ConnectionId) -> Option<SessionId> {
+        self.locked(|state| state.rooms.session(connection))
     }
 
     /// A client's request.

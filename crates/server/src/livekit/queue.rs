@@ -55,6 +55,11 @@ impl Shared {
         Arc::new(Shared { message, size_bytes, binary: OnceLock::new(), json: OnceLock::new() })
     }
 
+    /// What it says.
+    pub fn said(&self) -> Option<&signal_response::Message> {
+        self.message.message.as_ref()
+    }
+
     fn frame(&self, is_json: bool) -> Message {
         if is_json {
             let text = || serde_json::to_string(&self.message).unwrap_or_default().into();
@@ -91,10 +96,16 @@ impl Inlet {
 }
 
 impl Outlet {
-    /// Waits for the next frame; `None` when no more will come.
-    pub async fn next(&mut self) -> Option<Message> {
+    /// Waits for the next message, for who takes it in this process; `None` when no more will come.
+    pub async fn message(&mut self) -> Option<Arc<Shared>> {
         let message = self.receiver.recv().await?;
         self.state.bytes.fetch_sub(message.size_bytes, Ordering::Relaxed);
+        Some(message)
+    }
+
+    /// Waits for the next frame; `None` when no more will come.
+    pub async fn next(&mut self) -> Option<Message> {
+        let message = self.message().await?;
         Some(message.frame(self.state.is_json.load(Ordering::Relaxed)))
     }
 

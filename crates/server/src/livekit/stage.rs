@@ -200,6 +200,11 @@ impl Stage {
         spec::SessionId(SESSIONS_FROM + session.0)
     }
 
+    /// Where a session is.
+    pub fn worker_of(&self, session: SessionId) -> Option<WorkerId> {
+        self.sessions.get(&session).map(|session| session.worker)
+    }
+
     /// Sessions that are connected, and where.
     pub fn connected(&self) -> Vec<(SessionId, WorkerId)> {
         let connected = self.sessions.iter().filter(|(_, session)| session.is_connected && session.is_open);
@@ -407,7 +412,8 @@ impl Stage {
             kind,
             codec: section.up.as_ref().map_or(String::new(), |up| mime(up.media.codec)),
             rids: section.up.as_ref().map_or(Vec::new(), |up| up.media.rids.clone()),
-            cid: section.up.as_ref().map(|up| up.cid.clone()),
+            // Who names no track has one in each section.
+            cid: section.up.as_ref().map(|up| up.cid.clone()).filter(|cid| !cid.is_empty()),
             is_sent: section.up.is_some(),
             down: down.map(|down| down.sid.clone()),
         })
@@ -526,11 +532,15 @@ fn mime(codec: Codec) -> String {
     format!("{kind}/{}", codec.name())
 }
 
+/// The codec of a name such as "video/VP8".
+pub(super) fn codec_of(mime: &str) -> Option<Codec> {
+    Codec::ALL.into_iter().find(|codec| self::mime(*codec).eq_ignore_ascii_case(mime))
+}
+
 fn wish(up: &Up) -> UpWish {
-    let codec = |mime: &String| Codec::ALL.into_iter().find(|codec| self::mime(*codec).eq_ignore_ascii_case(mime));
     UpWish {
         cid: up.cid.clone(),
-        codecs: up.codecs.iter().filter_map(codec).collect(),
+        codecs: up.codecs.iter().filter_map(|mime| codec_of(mime)).collect(),
         red: up.red,
         dtx: up.dtx,
         stereo: up.stereo,

@@ -223,6 +223,17 @@ impl RoomsControl {
             let worker = state.worker_of(session)?;
             (worker, state.turns.entry(session).or_default().clone())
         };
+        self.patch_at(worker, session, turn, (fragment, if_match)).await
+    }
+
+    /// The same of any session of a worker, which has one fragment at a time under way by its turn.
+    pub(crate) async fn patch_at(
+        &self,
+        worker: WorkerId,
+        session: SessionId,
+        turn: Arc<Turn<()>>,
+        (fragment, if_match): (String, String),
+    ) -> Result<Patched, ControlError> {
         let asked = async {
             let turn = turn.lock_owned().await;
             let (reply, patched) = oneshot::channel();
@@ -271,7 +282,16 @@ impl RoomsControl {
     /// # Errors
     /// `NoSession`, `Busy`.
     pub fn limit(&self, session: SessionId, layers: LayerLimit) -> Result<(), ControlError> {
-        let worker = self.worker_of(session)?;
+        self.limit_at(self.worker_of(session)?, session, layers)
+    }
+
+    /// The same of any session of a worker.
+    pub(crate) fn limit_at(
+        &self,
+        worker: WorkerId,
+        session: SessionId,
+        layers: LayerLimit,
+    ) -> Result<(), ControlError> {
         let is_taken = self.plane.workers().offer(worker, Message::Command(Command::Limit { session, layers }));
         if is_taken { Ok(()) } else { Err(ControlError::Busy) }
     }
@@ -504,7 +524,10 @@ fn choose(tracks: &[TrackSpec], ids: &[&str]) -> Result<Vec<usize>, ControlError
 const NAME_SHOWN_MAX: usize = 40;
 
 /// 128 random bits.
-fn new_key() -> Result<Arc<str>, ControlError> {
+///
+/// # Errors
+/// `Busy`, where the system has no random numbers.
+pub(crate) fn new_key() -> Result<Arc<str>, ControlError> {
     let bytes: [u8; 16] = random().ok_or(ControlError::Busy)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes).into())
 }

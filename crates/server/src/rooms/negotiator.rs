@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rooms::spec::{self, SessionId, TrackSpec};
 use tokio::sync::{OwnedMutexGuard, oneshot};
-use webrtc::{Candidate, Purpose};
+use webrtc::{Candidate, Media, Purpose};
 use wire::Path;
 use wire::codec::{Codec, Profile};
 
@@ -117,7 +117,15 @@ pub struct Answer {
 /// # Errors
 /// What is wrong with the offer.
 pub fn published_tracks(offer: &str) -> Result<Vec<TrackSpec>, webrtc::Error> {
-    Ok(webrtc::read_offer(offer, PUBLISH)?.iter().map(convert::track).collect())
+    Ok(published_media(offer)?.iter().map(convert::track).collect())
+}
+
+/// The same, with the sections that bring them.
+///
+/// # Errors
+/// What is wrong with the offer.
+pub fn published_media(offer: &str) -> Result<Vec<Media>, webrtc::Error> {
+    webrtc::read_offer(offer, PUBLISH)
 }
 
 /// Whether an offer can be answered with the tracks of a stream, or those chosen by their indices. Takes no session and no place either.

@@ -8,6 +8,7 @@ mod corpus;
 mod counters;
 mod directory;
 mod door;
+mod guests;
 mod hls;
 mod http;
 mod http_connections;
