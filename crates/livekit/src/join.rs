@@ -15,8 +15,8 @@ use livekit_protocol::{
 };
 use prost::Message as _;
 
-use crate::limits;
-use crate::token::Claims;
+use crate::token::{Claims, VideoGrant};
+use crate::{limits, participant};
 
 /// Somebody who wants to come in. The token has been checked.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +65,8 @@ pub enum Refused {
     MayNotUpdateMetadata,
     #[error("metadata or attributes are too long")]
     MetadataTooLong,
-    #[error("there is no such room")]
+    // Clients tell it by these words from a server that has no such path.
+    #[error("requested room does not exist")]
     NoSuchRoom,
     #[error("the room is full")]
     RoomFull,
@@ -158,6 +159,12 @@ impl Join {
     /// The room that it is about.
     pub fn room(&self) -> &str {
         self.claims.video.as_ref().map_or("", |video| &video.room)
+    }
+
+    /// Whether it makes a recorder or an agent, which does not count in a room.
+    pub(crate) fn is_dependent(&self) -> bool {
+        let permission = self.claims.video.as_ref().map(VideoGrant::permission).unwrap_or_default();
+        participant::is_dependent(self.claims.participant_kind(), &permission)
     }
 
     /// Looks at all that does not depend on what rooms there are.

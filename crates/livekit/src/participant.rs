@@ -109,9 +109,8 @@ impl Participant {
     }
 
     /// Recorders and agents: a room with nobody else is empty, and they do not count.
-    #[allow(deprecated, reason = "older tokens say it so")]
     pub(crate) fn is_dependent(&self) -> bool {
-        matches!(self.kind, Kind::Agent | Kind::Egress) || self.permission.agent || self.permission.recorder
+        is_dependent(self.kind, &self.permission)
     }
 
     #[allow(deprecated, reason = "older tokens say it so")]
@@ -207,4 +206,10 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Connector => "connector",
         Kind::Bridge => "bridge",
     }
+}
+
+/// See `Participant::is_dependent`.
+#[allow(deprecated, reason = "older tokens say it so")]
+pub(crate) fn is_dependent(kind: Kind, permission: &ParticipantPermission) -> bool {
+    matches!(kind, Kind::Agent | Kind::Egress) || permission.agent || permission.recorder
 }

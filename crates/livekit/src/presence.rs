@@ -10,7 +10,7 @@ use livekit_protocol::{
 
 use crate::config::Config;
 use crate::directory::Number;
-use crate::join::{Join, Refused};
+use crate::join::Join;
 use crate::limits;
 use crate::media::{Request, Role};
 use crate::output::{CloseReason, ConnectionId};
@@ -26,8 +26,16 @@ const PROTOCOL: i32 = 17;
 const PING_INTERVAL_SECONDS: i32 = 5;
 const PING_TIMEOUT_SECONDS: i32 = 15;
 
-/// Lets somebody in; who has the same identity leaves.
-pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Result<ConnectionId, Refused> {
+/// Whether there is no place for one more. Who has the same identity leaves, and recorders and agents do not count.
+pub(crate) fn is_full(room: &Room, join: &Join) -> bool {
+    let duplicate = room.find(&join.claims.sub);
+    let others = room.members.values().filter(|member| !member.is_dependent() && Some(member.number) != duplicate);
+    let is_full = room.participants_max > 0 && others.count() >= room.participants_max as usize;
+    (is_full && !join.is_dependent()) || room.members.len() >= limits::PARTICIPANTS_MAX
+}
+
+/// Lets somebody in for whom there is a place; who has the same identity leaves.
+pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> ConnectionId {
     let duplicate = room.find(&join.claims.sub);
     let (add_tracks, offer) = (std::mem::take(&mut join.add_tracks), join.offer.take());
     let wants_data = !join.without_data;
@@ -35,10 +43,6 @@ pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Resu
     let member = Participant::new(who, turn.sids.next("PA_"), join, turn.now);
     let others = room.members.values().filter(|member| !member.is_dependent() && Some(member.number) != duplicate);
     let others = others.count();
-    let is_full = room.participants_max > 0 && others >= room.participants_max as usize && !member.is_dependent();
-    if is_full || room.members.len() >= limits::PARTICIPANTS_MAX {
-        return Err(Refused::RoomFull);
-    }
     if let Some(former) = duplicate {
         leave(room, former, DisconnectReason::DuplicateIdentity, Some(Action::Disconnect), turn);
     }
@@ -70,7 +74,7 @@ pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Resu
         negotiate::handle_offer(room, who, offer, turn);
     }
     subscribe::reconcile_subscriber(room, who, turn);
-    Ok(connection)
+    connection
 }
 
 /// Gives somebody a signalling connection.

@@ -74,16 +74,17 @@ impl Rooms {
         self.config.keys.verify(token, now)
     }
 
-    /// Whether somebody would be let in, but for the room's limit.
+    /// Whether somebody would be let in.
     ///
     /// # Errors
     /// Why not.
     pub fn check(&self, join: &Join) -> Result<(), Refused> {
         join.check()?;
         let may_open = self.config.auto_create || join.claims.video.as_ref().is_some_and(|video| video.room_create);
-        match self.by_name.contains_key(join.room()) {
-            false if !may_open => Err(Refused::NoSuchRoom),
-            false if self.rooms.len() >= limits::ROOMS_MAX => Err(Refused::TooManyRooms),
+        match self.by_name.get(join.room()) {
+            None if !may_open => Err(Refused::NoSuchRoom),
+            None if self.rooms.len() >= limits::ROOMS_MAX => Err(Refused::TooManyRooms),
+            Some(number) if presence::is_full(&self.rooms[number], join) => Err(Refused::RoomFull),
             _ => Ok(()),
         }
     }
@@ -113,7 +114,7 @@ impl Rooms {
         self.check(&join)?;
         let wanted = join.claims.room_config.clone().unwrap_or_default();
         let number = self.open(join.room(), &wanted, now, out).0;
-        self.with(number, now, out, |room, turn| presence::join(room, join, turn)).unwrap_or(Err(Refused::NoSuchRoom))
+        self.with(number, now, out, |room, turn| presence::join(room, join, turn)).ok_or(Refused::NoSuchRoom)
     }
 
     /// The peer connection by which who has this signalling connection publishes, and with a single one watches, too.

@@ -106,6 +106,8 @@ fn a_full_room_lets_nobody_in_but_who_was_in_it_already() {
     lab.enter("adam");
     lab.enter("eve");
     assert_eq!(lab.try_join(a_join("cain")).err(), Some(Refused::RoomFull));
+    assert_eq!(lab.rooms.check(&a_join("cain")), Err(Refused::RoomFull), "who asks beforehand is told so, too");
+    assert_eq!(lab.rooms.check(&a_join("eve")), Ok(()));
     assert!(lab.try_join(a_join("eve")).is_ok());
 }
 
