@@ -74,6 +74,11 @@ impl Rooms {
         self.config.keys.verify(token, now)
     }
 
+    /// Signs a token with the first key.
+    pub fn sign(&self, claims: crate::token::Claims) -> String {
+        self.config.keys.sign(claims)
+    }
+
     /// Whether somebody would be let in.
     ///
     /// # Errors

@@ -213,6 +213,17 @@ fn issuer(token: &str) -> Result<String, TokenError> {
 }
 
 impl Claims {
+    /// What lets somebody into a room, to publish, to watch and to send data, until `exp` (seconds since 1970).
+    pub fn to_join(room: &str, identity: &str, name: &str, exp: u64) -> Self {
+        let video = VideoGrant {
+            room_join: true,
+            room: room.to_owned(),
+            can_update_own_metadata: Some(true),
+            ..VideoGrant::default()
+        };
+        Claims { sub: identity.to_owned(), name: name.to_owned(), exp, video: Some(video), ..Claims::default() }
+    }
+
     /// What kind of participant it makes.
     pub fn participant_kind(&self) -> participant_info::Kind {
         use participant_info::Kind;

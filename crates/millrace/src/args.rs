@@ -133,6 +133,15 @@ Examples:
 pub struct Token {
     #[command(flatten)]
     pub settings: Settings,
+    /// Room of LiveKit's protocol that may be joined; signed with the first of livekit.keys.
+    #[arg(long, value_name = "NAME", requires = "identity", conflicts_with_all = ["publish", "watch", "admin", "subject", "key"])]
+    pub room: Option<String>,
+    /// Who joins it: nobody else in the room is called so.
+    #[arg(long, value_name = "WHO", requires = "room")]
+    pub identity: Option<String>,
+    /// How others see them.
+    #[arg(long, value_name = "NAME", requires = "room")]
+    pub name: Option<String>,
     /// Stream that may be published; a name that ends in * stands for all that begin so.
     #[arg(long, value_name = "NAME")]
     pub publish: Vec<String>,
@@ -169,8 +178,9 @@ Examples:
   millrace token --config millrace.toml --watch '*' --expires 24h --subject lobby-screen
   openssl genpkey -algorithm ed25519 -out key.pem && openssl pkey -in key.pem -pubout   # for auth.eddsa_public_key
   millrace token --key key.pem --publish 'event-*'
+  millrace token --config millrace.toml --room standup --identity ada --name Ada
 
-The token goes into the page's token field, or to any WHIP client as its bearer token.";
+The token goes into the page's token field, to any WHIP client as its bearer token, or to LiveKit's clients.";
 
 pub fn duration(text: &str) -> Result<Duration, String> {
     server::config::duration(text).ok_or_else(|| "a number with s, m or h, such as 90s or 12h".to_owned())

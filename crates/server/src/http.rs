@@ -11,6 +11,7 @@ mod connections;
 mod cors;
 mod guests;
 mod live;
+mod livekit;
 mod metrics;
 mod own;
 mod pages;
@@ -42,7 +43,7 @@ use crate::auth::{Auth, Bearer, Rights};
 use crate::config::{IceServer, Origin};
 use crate::door::{self, Door};
 use crate::livekit::control::Control as LivekitControl;
-use crate::livekit::routes as livekit;
+use crate::livekit::routes as signalling;
 use crate::plane::Plane;
 use crate::pump::control::PumpControl;
 use crate::reflect::control::Control as ReflectControl;
@@ -167,6 +168,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(pump::routes())
         .merge(relay::routes())
         .merge(reflect::routes())
+        .merge(if app.livekit.is_some() { livekit::routes() } else { Router::new() })
         .route("/healthz", get(health))
         .route("/ping", get(ping))
         .method_not_allowed_fallback(method_not_allowed)
@@ -174,7 +176,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
         .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
         .with_state(app.clone())
-        .merge(app.livekit.as_ref().map_or_else(Router::new, |control| livekit::routes(control.hub().clone())))
+        .merge(app.livekit.as_ref().map_or_else(Router::new, |control| signalling::routes(control.hub().clone())))
 }
 
 /// What is served of the rooms, and the pages that show them.

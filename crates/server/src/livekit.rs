@@ -16,8 +16,9 @@ pub mod stage;
 mod twirp;
 pub mod webhooks;
 
-pub use settings::Settings;
+pub use ::livekit::token::Claims;
 pub(crate) use settings::settings;
+pub use settings::{Settings, sign};
 
 #[cfg(test)]
 mod tests;

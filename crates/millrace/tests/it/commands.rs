@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
+use livekit::config::Now;
+
 #[test]
 fn the_reference_is_a_configuration_that_check_takes() {
     let reference = millrace(&["check", "--reference"]);
@@ -171,6 +173,23 @@ fn a_token_that_would_allow_nothing_is_not_made() {
     let output = millrace(&["token", "--set", secret, "--watch", "*"]);
     assert!(output.status.success());
     assert_eq!(text(&output.stdout).trim().split('.').count(), 3);
+}
+
+#[test]
+fn a_token_for_a_room_is_signed_with_the_first_key_of_livekit() {
+    let ask = ["token", "--room", "standup", "--identity", "ada"];
+    let without = millrace(&ask);
+    assert_eq!(without.status.code(), Some(2));
+    assert!(text(&without.stderr).contains("set livekit.keys"), "{}", text(&without.stderr));
+    assert_eq!(millrace(&ask[..3]).status.code(), Some(2), "a room is joined by somebody");
+
+    let made = millrace(&[&ask[..], &["--set", "livekit.keys=id: a secret of ours"]].concat());
+    let token = text(&made.stdout);
+    let keys = livekit::token::Keys::new([("id".to_owned(), "a secret of ours".to_owned())]).expect("a key");
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("later");
+    let claims = keys.verify(token.trim(), Now { at: std::time::Instant::now(), unix }).expect("a token");
+    let grant = claims.video.expect("a grant");
+    assert_eq!((claims.sub.as_str(), grant.room.as_str(), grant.room_join), ("ada", "standup", true));
 }
 
 fn millrace(args: &[&str]) -> Output {

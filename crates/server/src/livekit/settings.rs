@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use livekit::token::{Claims, Keys};
+
 use crate::config::Config;
 
 /// All settings.
@@ -51,11 +53,7 @@ impl Default for Settings {
 
 /// What the configuration says. `None`: there are no such rooms, for want of a key or of rooms at all.
 pub(crate) fn settings(config: &Config) -> Option<Settings> {
-    let livekit = &config.livekit;
-    let mut keys: Vec<(String, String)> = livekit.keys.iter().map(|key| (key.id.clone(), key.secret.clone())).collect();
-    if keys.is_empty() && config.auth.dev {
-        keys = vec![DEV_KEY.map(str::to_owned).into()];
-    }
+    let (livekit, keys) = (&config.livekit, keys(config));
     (!keys.is_empty() && !config.workers.bind.is_empty()).then(|| Settings {
         keys,
         auto_create: livekit.auto_create,
@@ -69,6 +67,16 @@ pub(crate) fn settings(config: &Config) -> Option<Settings> {
         node: livekit.node.clone(),
         region: livekit.region.clone(),
     })
+}
+
+/// Signs a token with the first key. `None`: there is no key.
+pub fn sign(config: &Config, claims: Claims) -> Option<String> {
+    Some(Keys::new(keys(config)).ok()?.sign(claims))
+}
+
+fn keys(config: &Config) -> Vec<(String, String)> {
+    let keys: Vec<_> = config.livekit.keys.iter().map(|key| (key.id.clone(), key.secret.clone())).collect();
+    if keys.is_empty() && config.auth.dev { vec![DEV_KEY.map(str::to_owned).into()] } else { keys }
 }
 
 /// That of LiveKit's own server in its `--dev` mode, by which `lk --dev` signs.
