@@ -10,4 +10,12 @@ await build({ ...settings, entryPoints: ["src/app.ts"], outfile: `${out}/app.js`
 // Apart and small: it is loaded by who plays HLS.
 const banner = { js: "/*! hls.js, https://github.com/video-dev/hls.js, Apache License 2.0 */" };
 await build({ ...settings, entryPoints: ["src/hls.ts"], outfile: `${out}/hls.js`, minify: true, banner });
-for (const file of ["index.html", "style.css"]) await copyFile(file, `${out}/${file}`);
+// The page of a room has a bundle of its own, and LiveKit's client beside it, so that the start page does not grow.
+await build({ ...settings, entryPoints: ["src/room.ts"], outfile: `${out}/room.js`, external: ["./livekit.js"] });
+const client = {
+  js: `/*! livekit-client, https://github.com/livekit/client-sdk-js, Apache License 2.0, with @livekit/protocol and @livekit/mutex
+(Apache-2.0), @bufbuild/protobuf (Apache-2.0, BSD-3-Clause), webrtc-adapter (BSD-3-Clause), events, jose, loglevel, machina, sdp,
+sdp-transform and typed-emitter (MIT) */`,
+};
+await build({ ...settings, entryPoints: ["src/livekit.ts"], outfile: `${out}/livekit.js`, minify: true, banner: client });
+for (const file of ["index.html", "room.html", "room.css", "style.css"]) await copyFile(file, `${out}/${file}`);

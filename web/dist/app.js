@@ -1169,6 +1169,10 @@ function listen() {
     event.preventDefault();
     watch(element("open-name", HTMLInputElement).value.trim());
   });
+  on("meet", "submit", (event) => {
+    event.preventDefault();
+    location.assign(`/room/${encodeURIComponent(element("room", HTMLInputElement).value.trim())}`);
+  });
   on("stop", "click", () => {
     void millrace.watcher?.stop();
     millrace.player?.stop();
@@ -1202,10 +1206,17 @@ async function startPage() {
   if (wanted) watch(wanted);
   const played = query.get("play");
   if (played) void loadHls().catch(() => void 0);
+  void showRooms();
   await refresh();
+  const hasDemo = millrace.streams.some((stream) => stream.name === "demo");
+  if (hasDemo) element("room", HTMLInputElement).value = "demo";
   if (millrace.watcher || millrace.player) return;
   if (played) play(played);
-  else if (millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
+  else if (hasDemo) watch("demo");
+}
+async function showRooms() {
+  const page = await fetch("/room/any", { method: "HEAD" }).catch(() => null);
+  element("rooms", HTMLElement).hidden = !page?.ok;
 }
 function on(id, type, action) {
   element(id, HTMLElement).addEventListener(type, action);

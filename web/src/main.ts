@@ -254,6 +254,10 @@ function listen(): void {
     event.preventDefault();
     watch(element("open-name", HTMLInputElement).value.trim());
   });
+  on("meet", "submit", (event) => {
+    event.preventDefault();
+    location.assign(`/room/${encodeURIComponent(element("room", HTMLInputElement).value.trim())}`);
+  });
   on("stop", "click", () => {
     void millrace.watcher?.stop();
     millrace.player?.stop();
@@ -289,10 +293,19 @@ export async function startPage(): Promise<void> {
   const played = query.get("play");
   // Beside the list, which says whether it is HLS.
   if (played) void loadHls().catch(() => undefined);
+  void showRooms();
   await refresh();
+  const hasDemo = millrace.streams.some((stream) => stream.name === "demo");
+  if (hasDemo) element("room", HTMLInputElement).value = "demo";
   if (millrace.watcher || millrace.player) return;
   if (played) play(played);
-  else if (millrace.streams.some((stream) => stream.name === "demo")) watch("demo");
+  else if (hasDemo) watch("demo");
+}
+
+/** Where there are rooms, each has a page. */
+async function showRooms(): Promise<void> {
+  const page = await fetch("/room/any", { method: "HEAD" }).catch(() => null);
+  element("rooms", HTMLElement).hidden = !page?.ok;
 }
 
 function on(id: string, type: string, action: (event: Event) => void): void {

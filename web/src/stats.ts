@@ -27,12 +27,12 @@ export interface Flow {
 
 type Entry = Record<string, unknown> & { id: string; type: string };
 
-/** Keeps the last reading of one peer connection. */
+/** Keeps the last reading of one peer connection, or of one sender or receiver. */
 export class Meter {
   private before = new Map<string, Entry>();
   private beforeMs = 0;
 
-  constructor(private readonly pc: RTCPeerConnection) {}
+  constructor(private readonly pc: { getStats(): Promise<RTCStatsReport> }) {}
 
   async read(): Promise<Flow> {
     const now = new Map<string, Entry>();

@@ -7,13 +7,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use livekit::token::Claims;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{App, Problem};
+use super::{App, Problem, pages};
 use crate::livekit::control::Control;
 
 /// How long a token holds for somebody who has not joined yet; the server gives new ones to who has.
@@ -21,7 +21,7 @@ const TOKEN_SECONDS: u64 = 3600;
 
 /// Where there are such rooms.
 pub(super) fn routes() -> Router<Arc<App>> {
-    Router::new().route("/api/livekit/tokens", post(make_token))
+    Router::new().route("/room/{room}", get(pages::room)).route("/api/livekit/tokens", post(make_token))
 }
 
 /// For whom a token is wanted.

@@ -17,11 +17,19 @@ pub(super) async fn nothing() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "there is nothing here")
 }
 
+/// That of a meeting, whatever its name.
+pub(super) async fn room() -> Response {
+    answer(HTML, include_str!("../../../../web/dist/room.html"))
+}
+
 pub(super) async fn page(method: Method, uri: Uri) -> Response {
     let (content_type, content) = match uri.path() {
         "/" | "/index.html" => (HTML, include_str!("../../../../web/dist/index.html")),
         "/app.js" => (SCRIPT, include_str!("../../../../web/dist/app.js")),
         "/hls.js" => (SCRIPT, include_str!("../../../../web/dist/hls.js")),
+        "/livekit.js" => (SCRIPT, include_str!("../../../../web/dist/livekit.js")),
+        "/room.js" => (SCRIPT, include_str!("../../../../web/dist/room.js")),
+        "/room.css" => (STYLE, include_str!("../../../../web/dist/room.css")),
         "/style.css" => (STYLE, include_str!("../../../../web/dist/style.css")),
         _ => return nothing().await.into_response(),
     };
@@ -29,6 +37,10 @@ pub(super) async fn page(method: Method, uri: Uri) -> Response {
         let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this is a page: GET it");
         return ([(header::ALLOW, "GET, HEAD")], problem).into_response();
     }
+    answer(content_type, content)
+}
+
+fn answer(content_type: &'static str, content: &'static str) -> Response {
     let mut response = content.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
