@@ -42,8 +42,8 @@ export async function open(context, url) {
   const page = await context.newPage();
   page.on("pageerror", (error) => console.error(`page: ${error.stack}`));
   page.on("console", (message) => {
-    // A status such as 404 is an answer that the page expects while it waits for a stream.
-    const expected = message.text().startsWith("Failed to load resource");
+    // A status such as 404 is an answer that the page expects while it waits for a stream, or shows why nobody is let in.
+    const expected = /^(Failed to load resource|WebSocket connection to .* failed)/.test(message.text());
     if (message.type() === "error" && !expected) console.error(`page: ${message.text()}`);
   });
   await page.goto(url);
