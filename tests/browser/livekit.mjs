@@ -66,42 +66,47 @@ export function hears(page, event, like = {}, seconds = 15) {
   );
 }
 
-/** The statistics of what the page receives of a kind from somebody; zeros while there is nothing. */
-export function received(page, identity, kind) {
+/** The statistics of what the page receives of a source from somebody; zeros while there is nothing. */
+export function received(page, identity, source) {
   return page.evaluate(
-    async ({ identity, kind }) => {
-      const publications = [...(window.room.remoteParticipants.get(identity)?.trackPublications.values() ?? [])];
-      const track = publications.find((publication) => publication.kind === kind && publication.source !== "screen_share")?.track;
+    async ({ identity, source }) => {
+      const { track } = window.room.remoteParticipants.get(identity)?.getTrackPublication(source) ?? {};
       const report = await track?.receiver?.getStats();
       const none = { framesDecoded: 0, frameWidth: 0, packetsReceived: 0, packetsLost: 0, totalAudioEnergy: 0 };
       return { ...none, ...[...(report?.values() ?? [])].find((entry) => entry.type === "inbound-rtp") };
     },
-    { identity, kind },
+    { identity, source },
   );
 }
 
-/** Waits until some more of somebody's pictures are decoded, or of its sound is heard. */
-export async function flows(page, identity, kind, seconds = 20) {
-  const count = async () => {
-    const { framesDecoded, packetsReceived } = await received(page, identity, kind);
-    return kind === "video" ? framesDecoded : packetsReceived;
-  };
-  const before = await count();
-  await until(`${kind} of ${identity} flows`, seconds, async () => (await count()) >= before + 10);
+/** The layers of its camera that the page sends, by their names. */
+export function sent(page) {
+  return page.evaluate(async () => {
+    const report = await window.room.localParticipant.getTrackPublication("camera").track.sender.getStats();
+    return [...report.values()].filter((entry) => entry.type === "outbound-rtp" && entry.active).map((entry) => entry.rid).sort().join("");
+  });
 }
 
-/** Shows somebody's camera in an element of this size. */
-export function show(page, identity, width, height) {
+/** Waits until some more of somebody's pictures are decoded, or of its sound is heard. */
+export async function flows(page, identity, source, seconds = 20) {
+  const count = async () => {
+    const { framesDecoded, packetsReceived } = await received(page, identity, source);
+    return source === "microphone" ? packetsReceived : framesDecoded;
+  };
+  const before = await count();
+  await until(`${source} of ${identity} flows`, seconds, async () => (await count()) >= before + 10);
+}
+
+/** Shows somebody's camera, or screen, in an element of this size. */
+export function show(page, identity, width, height, source = "camera") {
   return page.evaluate(
-    ({ identity, width, height }) => {
-      const publication = window.room.remoteParticipants.get(identity).getTrackPublication("camera");
-      let video = document.querySelector("video");
-      if (!video) {
-        video = document.body.appendChild(document.createElement("video"));
-        publication.track.attach(video);
-      }
+    ({ identity, width, height, source }) => {
+      const { track } = window.room.remoteParticipants.get(identity).getTrackPublication(source);
+      const video = document.getElementById(source) ?? document.body.appendChild(document.createElement("video"));
+      video.id = source;
+      if (!track.attachedElements.includes(video)) track.attach(video);
       Object.assign(video.style, { width: `${width}px`, height: `${height}px`, position: "fixed", top: 0, left: 0 });
     },
-    { identity, width, height },
+    { identity, width, height, source },
   );
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { launch, until } from "./browser.mjs";
-import { admin, enter, flows, hears, received, show, token } from "./livekit.mjs";
+import { admin, enter, flows, hears, received, sent, show, token } from "./livekit.mjs";
 import { serve } from "./server.mjs";
 
 let server, publisherBrowser, viewerBrowser;
@@ -46,27 +46,29 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
       await hears(bob, "trackSubscribed", { kind: "video", source: "camera", from: "alice" });
       await hears(bob, "trackSubscribed", { kind: "audio", source: "microphone", from: "alice" });
       await show(bob, "alice", 1280, 720);
-      await flows(bob, "alice", "video");
-      await flows(bob, "alice", "audio");
+      await flows(bob, "alice", "camera");
+      await flows(bob, "alice", "microphone");
     });
 
     test("who speaks is told", () => hears(bob, "activeSpeakersChanged", { speakers: ["alice"] }));
 
-    test("the layer follows the size of the element", async () => {
-      await until("the whole picture", 40, async () => (await received(bob, "alice", "video")).frameWidth === 1280);
+    test("the layer follows the size of the element, and layers that nobody watches are not sent", async () => {
+      await until("the whole picture", 40, async () => (await received(bob, "alice", "camera")).frameWidth === 1280);
       await show(bob, "alice", 160, 90);
-      await until("a small picture", 20, async () => (await received(bob, "alice", "video")).frameWidth === 320);
+      await until("a small picture", 20, async () => (await received(bob, "alice", "camera")).frameWidth === 320);
+      await until("the smallest layer alone", 20, async () => (await sent(alice)) === "q");
       await show(bob, "alice", 1280, 720);
-      await until("the whole picture again", 40, async () => (await received(bob, "alice", "video")).frameWidth === 1280);
+      await until("the whole picture again", 40, async () => (await received(bob, "alice", "camera")).frameWidth === 1280);
+      assert.equal(await sent(alice), "fhq");
     });
 
     test("muted and unmuted", async () => {
-      for (const [kind, set] of [["audio", "setMicrophoneEnabled"], ["video", "setCameraEnabled"]]) {
+      for (const [kind, source, set] of [["audio", "microphone", "setMicrophoneEnabled"], ["video", "camera", "setCameraEnabled"]]) {
         await alice.evaluate((set) => room.localParticipant[set](false), set);
         await hears(bob, "trackMuted", { kind, from: "alice" });
         await alice.evaluate((set) => room.localParticipant[set](true), set);
         await hears(bob, "trackUnmuted", { kind, from: "alice" });
-        await flows(bob, "alice", kind);
+        await flows(bob, "alice", source);
       }
     });
 
@@ -96,7 +98,7 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
     test("the other publishes as well, and stops", async () => {
       await bob.evaluate(() => room.localParticipant.setMicrophoneEnabled(true));
       await hears(alice, "trackSubscribed", { kind: "audio", from: "bob" });
-      await flows(alice, "bob", "audio");
+      await flows(alice, "bob", "microphone");
       await bob.evaluate(() => room.localParticipant.unpublishTrack(room.localParticipant.getTrackPublication("microphone").track));
       await hears(alice, "trackUnsubscribed", { kind: "audio", from: "bob" });
     });
@@ -109,10 +111,34 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
       }
       for (const page of [alice, bob]) await hears(page, "reconnected", {}, 30);
       assert.equal(await bob.evaluate(() => room.localParticipant.sid), sid);
-      await flows(bob, "alice", "video");
-      await flows(bob, "alice", "audio");
+      await flows(bob, "alice", "camera");
+      await flows(bob, "alice", "microphone");
       const lost = await bob.evaluate(() => heard.filter((heard) => heard.event === "trackUnsubscribed"));
       assert.deepEqual(lost, [], "no subscription is lost");
+    });
+
+    test("a screen is shared beside the camera, and taken away", async () => {
+      await alice.evaluate(() => room.localParticipant.setScreenShareEnabled(true));
+      await hears(bob, "trackSubscribed", { source: "screen_share", from: "alice" });
+      await show(bob, "alice", 1280, 720, "screen_share");
+      await flows(bob, "alice", "screen_share");
+      await flows(bob, "alice", "camera");
+      await bob.evaluate(() => (heard.length = 0));
+      await alice.evaluate(() => room.localParticipant.setScreenShareEnabled(false));
+      await hears(bob, "trackUnsubscribed", { kind: "video", from: "alice" });
+    });
+
+    test("who has to join anew publishes and watches again", async () => {
+      for (const page of [alice, bob]) {
+        for (const one of [alice, bob]) await one.evaluate(() => (heard.length = 0));
+        await page.evaluate(() => room.simulateScenario("full-reconnect"));
+        await hears(page, "reconnected", {}, 30);
+        await hears(bob, "trackSubscribed", { source: "camera", from: "alice" });
+        await hears(bob, "trackSubscribed", { source: "microphone", from: "alice" });
+        await show(bob, "alice", 1280, 720);
+        await flows(bob, "alice", "camera");
+        await flows(bob, "alice", "microphone");
+      }
     });
 
     test("an application sees, mutes and removes", async () => {
@@ -128,17 +154,31 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
   });
 }
 
-test("by one peer connection and by two they meet in one room", async () => {
-  const pages = [];
-  for (const [identity, singlePeerConnection] of [["one", true], ["two", false], ["three", true]]) {
-    pages.push(await enter(viewerBrowser, server, "mixed", identity, { options: { singlePeerConnection } }));
-    await pages.at(-1).evaluate(() => room.localParticipant.setMicrophoneEnabled(true));
-  }
-  const names = ["one", "two", "three"];
-  for (const [index, page] of pages.entries()) {
-    for (const other of names.filter((name) => name !== names[index])) await flows(page, other, "audio");
-  }
-  for (const page of pages) await page.close();
+test("five meet in one room, by one peer connection and by two, the fifth later than the others", async () => {
+  const names = ["one", "two", "three", "four", "five"];
+  const pages = new Map();
+  const join = async (name, index) => {
+    const singlePeerConnection = index % 2 === 0;
+    const page = await enter(viewerBrowser, server, "five", name, { options: { singlePeerConnection, dynacast: true } });
+    pages.set(name, page);
+    // Ten encoders and decoders of pictures share the machine.
+    const resolution = { width: 320, height: 180, frameRate: 5 };
+    await page.evaluate(async (resolution) => {
+      await room.localParticipant.setMicrophoneEnabled(true);
+      await room.localParticipant.setCameraEnabled(true, { resolution }, { videoSimulcastLayers: [] });
+    }, resolution);
+  };
+  const allSee = () =>
+    Promise.all(
+      [...pages].flatMap(([name, page]) =>
+        [...pages.keys()].filter((other) => other !== name).flatMap((other) => ["camera", "microphone"].map((source) => flows(page, other, source, 40))),
+      ),
+    );
+  await Promise.all(names.slice(0, 4).map(join));
+  await allSee();
+  await join(names[4], 4);
+  await allSee();
+  for (const page of pages.values()) await page.close();
 });
 
 test("who may not come in is told why", async () => {
