@@ -17,7 +17,13 @@ const FIREFOX_PREFERENCES = {
   "media.peerconnection.ice.obfuscate_host_addresses": false,
   "media.autoplay.default": 0,
   "media.gmp-manager.updateEnabled": false,
+  // A camera and a microphone that are none.
+  "media.navigator.streams.fake": true,
+  "media.navigator.permission.disabled": true,
 };
+
+/** The same for Chromium. */
+const FAKE_DEVICES = ["--use-fake-device-for-media-stream=fps=10", "--use-fake-ui-for-media-stream"];
 
 /** A fresh browser with one tab; `close` ends it and removes its profile. */
 export async function launch(kind) {
@@ -25,7 +31,7 @@ export async function launch(kind) {
   const options =
     kind === "firefox"
       ? { executablePath: process.env.FIREFOX ?? "/usr/bin/firefox-esr", extraPrefsFirefox: FIREFOX_PREFERENCES }
-      : { executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: CHROMIUM_FLAGS };
+      : { executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: [...CHROMIUM_FLAGS, ...FAKE_DEVICES] };
   // The home is a place of its own, too: Firefox writes there beside its profile.
   const env = { ...process.env, HOME: profile };
   const browser = await puppeteer.launch({ browser: kind === "firefox" ? kind : "chrome", userDataDir: join(profile, "profile"), env, ...options });
