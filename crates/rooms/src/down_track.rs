@@ -76,6 +76,8 @@ pub struct DownTrack {
     /// Nothing is sent for now, because it was chosen or because it is held.
     is_paused: bool,
     is_held: bool,
+    /// What was told of its pauses for want of bandwidth.
+    is_told_of_pause: bool,
     /// A pause is over, and no keyframe has come since from which the picture goes on.
     resumes: bool,
     /// See `Settings`.
@@ -177,6 +179,7 @@ impl DownTrack {
             is_chosen: false,
             is_paused: false,
             is_held: false,
+            is_told_of_pause: false,
             resumes: false,
             keyframe_age_max: settings.keyframe_age_max,
             target: track.order.top(),
@@ -292,6 +295,12 @@ impl DownTrack {
             self.is_chosen &= on;
             self.follow_pause(now);
         }
+    }
+
+    /// Whether it has begun to pause for want of bandwidth since this was asked last (true), or has ended that.
+    pub fn take_pause(&mut self) -> Option<bool> {
+        let is_paused = self.choice.is_paused();
+        (std::mem::replace(&mut self.is_told_of_pause, is_paused) != is_paused).then_some(is_paused)
     }
 
     /// Whether nothing is sent because nothing is to be.

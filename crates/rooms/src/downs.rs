@@ -444,6 +444,11 @@ impl Downs {
         transport.pacer.follow(transport.measured_estimate(), Bitrate::from_bps(sent));
     }
 
+    /// Streams of which the picture has begun to pause for want of bandwidth since this was asked last (true), or has ended that.
+    pub fn take_pauses(&mut self) -> impl Iterator<Item = (usize, bool)> {
+        self.tracks.iter_mut().filter_map(|down| Some((down.stream, down.take_pause()?)))
+    }
+
     /// What all tracks together take now.
     fn sent_rate(&self, streams: &Slab<Stream>, now: Instant) -> Bitrate {
         let sent = self.tracks.iter().filter(|down| !down.choice.is_paused() && !down.is_held());

@@ -524,6 +524,7 @@ impl Rooms {
         let (sessions, mut io) = self.split(now, out);
         sessions[key].handle_timeout(&mut io);
         self.take_wishes(now);
+        self.sessions[key].tell_of_pauses(&self.streams, &mut self.events);
         self.reschedule(key);
     }
 

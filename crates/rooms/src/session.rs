@@ -1,5 +1,6 @@
 //! One connected peer: the way to it, what it sends and what it receives.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use slab::Slab;
@@ -13,7 +14,7 @@ use crate::downs::Downs;
 use crate::drops::DropReason;
 use crate::io::Io;
 use crate::settings::Settings;
-use crate::spec::{LayerLimit, PeerSpec, SessionId, SessionStats};
+use crate::spec::{Event, LayerLimit, PeerSpec, SessionId, SessionStats};
 use crate::stream::Stream;
 use crate::transport::Transport;
 use crate::ups::Ups;
@@ -114,6 +115,14 @@ impl Session {
     pub fn handle_timeout(&mut self, io: &mut Io<'_>) {
         self.ups.handle_timeout(&mut self.transport, io);
         self.downs.handle_timeout(&mut self.transport, io);
+    }
+
+    /// Tells of a member's pictures that have begun to pause for want of bandwidth, or have ended that.
+    pub fn tell_of_pauses(&mut self, streams: &Slab<Stream>, events: &mut VecDeque<Event>) {
+        if self.is_member {
+            let (session, pauses) = (self.id, self.downs.take_pauses());
+            events.extend(pauses.map(|(stream, on)| Event::Paused { session, stream: streams[stream].id, on }));
+        }
     }
 
     /// What was counted, and how its tracks stand.

@@ -278,6 +278,15 @@ pub enum Event {
         /// Sizes of the picture of which something comes, one bit each, the smallest the lowest; of sound one.
         flowing: u8,
     },
+    /// A member gets nothing of a stream's picture for want of bandwidth, or gets it again (`Settings::pause`): told within a second.
+    Paused {
+        /// Which session.
+        session: SessionId,
+        /// Which stream.
+        stream: StreamId,
+        /// Or again.
+        on: bool,
+    },
     /// Answers `Command::Inspect`.
     Stats {
         /// The question's.

@@ -185,3 +185,26 @@ fn a_picture_after_seconds_without_one_moves_nobody_to_the_layer_that_comes_firs
         }
     }
 }
+
+#[test]
+fn a_pause_for_want_of_bandwidth_is_told_once_and_so_is_its_end() {
+    let start = Instant::now();
+    let settings = Settings { pause: true, ..Settings::new(1, (start, 0)) };
+    let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings, &[]);
+    transport.expect_feedback(start, false, &settings);
+    let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
+    let mut told = |tenths: std::ops::Range<u64>, kbps| {
+        let mut told = Vec::new();
+        for tenth in tenths {
+            let now = start + Duration::from_millis(100 * tenth);
+            push(&mut streams, key, &mut posts, now, tenth, 0);
+            say_remb(&mut downs, &mut transport, now, kbps, &[7, 8]);
+            downs.choose_layers(&mut transport, &streams, now);
+            told.extend(downs.take_pauses());
+        }
+        told
+    };
+    assert_eq!(told(0..20, 3_000), []);
+    assert_eq!(told(20..60, 1), [(key, true); 2]);
+    assert_eq!(told(60..100, 3_000), [(key, false); 2]);
+}

@@ -160,10 +160,12 @@ impl Control {
 
     /// Takes what a worker reports; what is not about these rooms is left alone.
     pub fn handle_event(&self, event: &spec::Event) {
-        if let spec::Event::Levels(levels) = event {
-            let events = self.stage().handle_levels(levels);
-            self.tell(events);
-        }
+        let events = match event {
+            spec::Event::Levels(levels) => self.stage().handle_levels(levels),
+            spec::Event::Paused { session, stream, on } => self.stage().handle_pause(*session, *stream, *on),
+            _ => return,
+        };
+        self.tell(events);
     }
 
     /// Hands on what the rooms ask for, for as long as it is polled.

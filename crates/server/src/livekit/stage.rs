@@ -185,6 +185,14 @@ impl Stage {
         levels.iter().filter_map(event).collect()
     }
 
+    /// Takes that somebody gets nothing of a track for want of bandwidth, or gets it again.
+    pub fn handle_pause(&self, session: spec::SessionId, stream: StreamId, on: bool) -> Vec<Event> {
+        let (Some(session), Some(track)) = (session.0.checked_sub(SESSIONS_FROM), self.by_stream.get(&stream)) else {
+            return Vec::new();
+        };
+        vec![Event::Active { session: SessionId(session), track: *track, is_active: !on }]
+    }
+
     /// The next command to a worker.
     pub fn poll_command(&mut self) -> Option<(WorkerId, Command)> {
         self.commands.pop_front()

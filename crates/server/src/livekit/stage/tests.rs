@@ -237,3 +237,15 @@ fn more_data_than_a_negotiator_takes_is_dropped() {
     }
     assert_eq!((test.asked().len(), test.stage.data_dropped()), (DATA_WAITING_MAX, 1));
 }
+
+#[test]
+fn a_pause_for_want_of_bandwidth_is_told_of_the_track_while_there_is_one() {
+    let mut test = Test::with_track(Role::Subscriber);
+    test.want(&[TRACK]);
+    let stream = StreamId(STREAMS_FROM);
+    let told = test.stage.handle_pause(Stage::spec_id(BOB), stream, true);
+    assert_eq!(told, [Event::Active { session: BOB, track: TRACK, is_active: false }]);
+    test.ask(Request::Unpublish { session: ALICE, track: TRACK });
+    assert!(test.stage.handle_pause(Stage::spec_id(BOB), stream, false).is_empty());
+    assert!(test.stage.handle_pause(spec::SessionId(7), stream, false).is_empty(), "a viewer of a broadcast");
+}

@@ -113,7 +113,7 @@ where
                 }
             }
             // These are for the control plane.
-            Input::Event(Event::Stats { .. } | Event::Levels(_) | Event::Layers { .. }) => {}
+            Input::Event(Event::Stats { .. } | Event::Levels(_) | Event::Layers { .. } | Event::Paused { .. }) => {}
             Input::Request(request) => self.handle_request(now, request),
         }
     }
