@@ -30,7 +30,7 @@ use wire::Bitrate;
 use acked::AckedRate;
 use delay::{DelayDetector, Signal};
 use history::{HISTORY_LEN, History, Outcome};
-pub use layers::LayerChooser;
+pub use layers::{LayerChooser, room_for};
 use loss::{INHERENT_MAX, LossBound, LossWindow};
 use probe::Prober;
 pub use probe::{HEADROOM, SLICE as PROBE_SLICE};

@@ -11,12 +11,13 @@ use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, Remb, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
-use crate::bwe;
+use crate::bwe::{self, room_for};
 use crate::down_track::{Again, DownTrack, Progress};
 use crate::drops::DropReason;
 use crate::io::Io;
 use crate::reports;
 use crate::settings::Settings;
+use crate::shares::{Need, divide};
 use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
 use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX, Track};
 use crate::transport::Transport;
@@ -33,6 +34,8 @@ pub struct Downs {
     wanted: VecDeque<(u32, Seq)>,
     /// What tracks begin with that are added.
     limit: LayerLimit,
+    /// Empty between two choices; its memory is used again.
+    needs: Vec<Need<Sizes>>,
     /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
     has_chosen: bool,
     report_at: Instant,
@@ -79,6 +82,7 @@ impl Downs {
             ssrcs: Vec::new(),
             wanted: VecDeque::new(),
             limit: LayerLimit::NONE,
+            needs: Vec::new(),
             has_chosen: false,
             report_at: now,
             probe_at: None,
@@ -386,6 +390,13 @@ impl Downs {
         self.choose_layers(transport, streams, now);
     }
 
+    /// Says which of the session's pictures have their part of the bandwidth first (`LayerChoice::priority`).
+    pub fn set_priority(&mut self, stream: usize, priority: u32) {
+        for down in self.tracks.iter_mut().filter(|down| down.stream == stream) {
+            down.choice.priority = priority;
+        }
+    }
+
     /// Sends nothing of a stream's tracks for now, whatever comes of them, or goes on: with sound at once, with pictures at a
     /// keyframe. The viewer's numbers go on without a gap.
     pub fn hold(&mut self, stream: usize, on: bool, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
@@ -395,49 +406,48 @@ impl Downs {
         self.choose_layers(transport, streams, now);
     }
 
-    /// Chooses for each video track the best layer that is sent, that was asked for, and that the estimate carries beside the
-    /// tracks that have but one and what is sent again. Where not even the smallest fits, temporal layers are left out. The
-    /// pace follows.
+    /// Chooses for each video track the best layer that is sent, that was asked for, and that its share of the estimate carries,
+    /// beside the tracks that have but one and what is sent again. Where not even the smallest fits, temporal layers are left
+    /// out. The pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         let has_choice = |down: &DownTrack| down.track(streams).rank_count() > 1 && !down.is_held();
-        let count = self.tracks.iter().filter(|down| has_choice(down)).count().max(1) as u64;
         let fixed = self.tracks.iter().filter(|down| !has_choice(down) && !down.is_held());
         let fixed = fixed.map(|down| down.rate(streams, now).bps());
         let beside = fixed.sum::<u64>() + transport.resend.rate(now).bps();
-        let less = |estimate: Option<Bitrate>, beside| estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside);
-        let share = Bitrate::from_bps(less(transport.estimate(), beside) / count);
+        let less = |estimate: Option<Bitrate>, beside: u64| {
+            Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside))
+        };
+        let with_choice = (0..).zip(&self.tracks).filter(|(_, down)| has_choice(down));
+        let mut needs = std::mem::take(&mut self.needs);
+        needs.extend(with_choice.map(|(index, down)| Need::of(Sizes::of(index, down, down.track(streams), now))));
+        share_out(less(transport.estimate(), beside), &mut needs, &self.tracks);
         let patient = transport.patient_estimate();
+        let even = Bitrate::from_bps(less(patient, beside).bps() / needs.len().max(1) as u64);
         self.has_chosen = true;
-        for index in 0..self.tracks.len() {
-            let down = &self.tracks[index];
-            if down.is_held() {
-                continue;
-            }
+        for Need { of: sizes, share, .. } in needs.drain(..) {
+            let down = &mut self.tracks[sizes.index];
             let track = down.track(streams);
-            let is_one_of_several = has_choice(down);
-            let rates = is_one_of_several.then(|| rates(down, track, now));
-            let rates = rates.as_ref().map(|(rates, wanted)| &rates[..*wanted]);
-            let down = &mut self.tracks[index];
-            down.is_chosen = rates.is_none_or(|rates| down.choice.choose(now, share, rates, track));
+            let rates = sizes.wanted();
+            down.is_chosen = down.choice.choose(now, share, rates, track);
             self.has_chosen &= down.is_chosen;
+            let rank = track.rank_of(down.choice.place);
+            match rates.iter().take(rank.into()).all(|rate| *rate == Bitrate::ZERO) {
+                true => down.choice.fit(now, even, &track.thinned_rates(rank, now)),
+                false => down.choice.send_all(),
+            }
+            down.follow_choice(now);
+        }
+        self.needs = needs;
+        for down in self.tracks.iter_mut().filter(|down| !has_choice(down) && !down.is_held()) {
+            let track = down.track(streams);
+            down.is_chosen = true;
             if down.kind == MediaKind::Audio {
                 down.choose_redundancy(track, transport, now);
                 continue;
             }
+            let own = down.rate(streams, now).bps();
             let rank = track.rank_of(down.choice.place);
-            let is_smallest =
-                rates.is_none_or(|rates| rates.iter().take(rank.into()).all(|rate| *rate == Bitrate::ZERO));
-            if is_smallest {
-                let own = if is_one_of_several { 0 } else { down.rate(streams, now).bps() };
-                let parts = if is_one_of_several { count } else { 1 };
-                let share = Bitrate::from_bps(less(patient, beside - own) / parts);
-                let thinned = track.thinned_rates(rank, now);
-                down.choice.thin(now, share, &thinned);
-                down.choice.pause(now, share, &thinned);
-            } else {
-                down.choice.send_all_temporal();
-                down.choice.resume();
-            }
+            down.choice.fit(now, less(patient, beside - own), &track.thinned_rates(rank, now));
             down.follow_choice(now);
         }
         let sent = self.sent_rate(streams, now).bps() + transport.resend.rate(now).bps();
@@ -515,6 +525,44 @@ impl Downs {
             });
         }
     }
+}
+
+/// A track with a choice: what each of its layers takes.
+#[derive(Debug)]
+struct Sizes {
+    /// Of the track.
+    index: usize,
+    rates: [Bitrate; LAYERS_MAX],
+    wanted: usize,
+    /// What was chosen last.
+    rank: u8,
+}
+
+impl Sizes {
+    fn of(index: usize, down: &DownTrack, track: &Track, now: Instant) -> Self {
+        let (rates, wanted) = rates(down, track, now);
+        Sizes { index, rates, wanted, rank: track.rank_of(down.choice.place) }
+    }
+
+    /// Of the layers that the viewer wants.
+    fn wanted(&self) -> &[Bitrate] {
+        &self.rates[..self.wanted]
+    }
+}
+
+/// Gives each track its share of what the path carries.
+fn share_out(carried: Bitrate, needs: &mut [Need<Sizes>], tracks: &[DownTrack]) {
+    if let [only] = needs {
+        only.share = carried;
+        return;
+    }
+    for need in needs.iter_mut() {
+        let mut sent = (0_u8..).zip(need.of.wanted()).filter(|(_, rate)| **rate > Bitrate::ZERO);
+        let least = sent.next().map_or(Bitrate::ZERO, |(_, rate)| room_for(*rate, true));
+        let most = sent.last().map_or(least, |(rank, rate)| room_for(*rate, rank == need.of.rank));
+        (need.least, need.most, need.priority) = (least, most, tracks[need.of.index].choice.priority);
+    }
+    divide(carried, needs);
 }
 
 /// What each layer of a track takes, by rank, zero where nothing comes of it; and how many of them the viewer wants. Where all

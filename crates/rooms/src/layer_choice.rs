@@ -30,6 +30,8 @@ pub struct LayerChoice {
     thinned: u8,
     /// The highest temporal layer that the viewer asked for.
     temporal_limit: u8,
+    /// Of what the path carries it has its part before those of higher numbers, and with 0 behind all.
+    pub priority: u32,
     /// `None` where it never pauses.
     pause: Option<Pause>,
 }
@@ -43,6 +45,7 @@ impl LayerChoice {
             thinner: LayerChooser::at(ALL_TEMPORAL),
             thinned: ALL_TEMPORAL,
             temporal_limit: u8::MAX,
+            priority: 0,
             pause: may_pause.then(Pause::default),
         }
     }
@@ -70,13 +73,26 @@ impl LayerChoice {
         track.is_flowing(now)
     }
 
+    /// The smallest size is sent: where it does not fit `share` temporal layers are left out, and where not even the least of it
+    /// does, it pauses. `rates` are `Track::thinned_rates`.
+    pub fn fit(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate; TEMPORAL_CHOICES]) {
+        self.thin(now, share, rates);
+        self.pause(now, share, rates);
+    }
+
+    /// A larger size is sent, as it is.
+    pub fn send_all(&mut self) {
+        self.send_all_temporal();
+        self.resume();
+    }
+
     /// Leaves out temporal layers where not even the smallest size fits `share`; `rates` are `Track::thinned_rates`.
-    pub fn thin(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate; TEMPORAL_CHOICES]) {
+    fn thin(&mut self, now: Instant, share: Bitrate, rates: &[Bitrate; TEMPORAL_CHOICES]) {
         self.thinned = self.thinner.choose(now, share.scale(1.0 / THIN_FIT), rates).unwrap_or(ALL_TEMPORAL);
     }
 
     /// Sends all temporal layers that the viewer asked for.
-    pub fn send_all_temporal(&mut self) {
+    fn send_all_temporal(&mut self) {
         if self.thinned != ALL_TEMPORAL {
             (self.thinner, self.thinned) = (LayerChooser::at(ALL_TEMPORAL), ALL_TEMPORAL);
         }
@@ -92,7 +108,7 @@ impl LayerChoice {
     }
 
     /// Sends what can be sent, whatever fits.
-    pub fn resume(&mut self) {
+    fn resume(&mut self) {
         self.pause = self.pause.map(|_| Pause::default());
     }
 

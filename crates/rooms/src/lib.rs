@@ -31,6 +31,7 @@ pub mod rooms;
 mod sent;
 mod session;
 pub mod settings;
+mod shares;
 pub mod spec;
 mod stream;
 mod transport;

@@ -245,8 +245,9 @@ impl Rooms {
                     self.queue_due(key);
                 }
             }
-            Command::LimitStream { session, stream, layers } => {
+            Command::LimitStream { session, stream, layers, priority } => {
                 if let Some((key, stream)) = self.both(session, stream) {
+                    self.sessions[key].downs.set_priority(stream, priority);
                     self.sessions[key].limit(Some(stream), layers, &self.streams, now);
                     self.queue_due(key);
                 }

@@ -228,6 +228,8 @@ pub enum Command {
         stream: StreamId,
         /// At most.
         layers: LayerLimit,
+        /// Which of its streams has its part of the bandwidth first: 1 comes before 2, and 0 behind all others.
+        priority: u32,
     },
     /// What a viewer may get of its video tracks at most: of those that it has, and of those to come.
     Limit {

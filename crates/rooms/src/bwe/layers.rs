@@ -30,13 +30,18 @@ const PAUSE_MAX: Duration = Duration::from_secs(160);
 /// … until one has held for so long.
 const CLIMB_HELD: Duration = Duration::from_secs(60);
 
+/// What there has to be for a layer of this rate, that is sent or is to be.
+pub fn room_for(rate: Bitrate, is_sent: bool) -> Bitrate {
+    rate.scale(if is_sent { KEPT } else { HEADROOM })
+}
+
 /// The layer for `estimate`: up only where the layer fits with a margin of a fifth, down when the current one no longer
 /// fits with a small one. The smallest layer that is there is sent even when it does not fit; `None` when none is.
 fn choose_layer(estimate: Bitrate, rates: &[Bitrate], current: Option<u8>) -> Option<u8> {
     let mut chosen = None;
     for (layer, rate) in (0u8..).zip(rates).filter(|(_, rate)| **rate > Bitrate::ZERO) {
-        let keeps = current.is_some_and(|current| layer <= current) && estimate >= rate.scale(KEPT);
-        let rises = estimate >= rate.scale(HEADROOM);
+        let keeps = current.is_some_and(|current| layer <= current) && estimate >= room_for(*rate, true);
+        let rises = estimate >= room_for(*rate, false);
         if chosen.is_none() || keeps || rises {
             chosen = Some(layer);
         }

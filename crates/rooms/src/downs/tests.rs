@@ -120,9 +120,20 @@ fn layers_are_chosen_when_something_comes_and_not_while_all_are_silent() {
 
 /// Lets a packet of a layer come.
 fn push(streams: &mut Slab<Stream>, key: usize, posts: &mut Posts, arrival: Instant, seq: u64, layer: u8) {
+    push_bytes(streams, key, posts, arrival, seq, (layer, [100, 3_000, 60_000][usize::from(layer)]));
+}
+
+/// The same, of any size.
+fn push_bytes(
+    streams: &mut Slab<Stream>,
+    key: usize,
+    posts: &mut Posts,
+    arrival: Instant,
+    seq: u64,
+    (layer, bytes): (u8, usize),
+) {
     let payload = PayloadInfo { starts_frame: true, keyframe: true, ..PayloadInfo::default() };
     let meta = PacketMeta { seq: 65_536 + seq, timestamp: 0, arrival, marker: true, payload };
-    let bytes = [100, 3_000, 60_000][usize::from(layer)];
     streams[key].push(LayerStart { track: 0, layer, epoch: 1 }, &meta, &[], &vec![0; bytes], posts);
 }
 
@@ -197,7 +208,7 @@ fn a_pause_for_want_of_bandwidth_is_told_once_and_so_is_its_end() {
         let mut told = Vec::new();
         for tenth in tenths {
             let now = start + Duration::from_millis(100 * tenth);
-            push(&mut streams, key, &mut posts, now, tenth, 0);
+            push_bytes(&mut streams, key, &mut posts, now, tenth, (0, 3_000));
             say_remb(&mut downs, &mut transport, now, kbps, &[7, 8]);
             downs.choose_layers(&mut transport, &streams, now);
             told.extend(downs.take_pauses());
@@ -207,4 +218,26 @@ fn a_pause_for_want_of_bandwidth_is_told_once_and_so_is_its_end() {
     assert_eq!(told(0..20, 3_000), []);
     assert_eq!(told(20..60, 1), [(key, true); 2]);
     assert_eq!(told(60..100, 3_000), [(key, false); 2]);
+}
+
+#[test]
+fn who_comes_first_has_the_large_picture_where_there_is_room_for_one() {
+    let start = Instant::now();
+    let settings = Settings { estimate_start: Bitrate::from_kbps(8_000), ..Settings::new(1, (start, 0)) };
+    for (priorities, expected) in [([0, 0], [1, 1]), ([1, 0], [2, 1]), ([2, 1], [1, 2])] {
+        let (mut streams, key, mut transport, mut downs) =
+            viewer_of_two(start, &settings, &["small", "medium", "large"]);
+        transport.expect_feedback(start, true, &settings);
+        for (down, priority) in downs.tracks.iter_mut().zip(priorities) {
+            down.choice.priority = priority;
+        }
+        let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
+        for tenth in 0..60 {
+            let now = start + Duration::from_millis(100 * tenth);
+            (0..3).for_each(|layer| push(&mut streams, key, &mut posts, now, tenth, layer));
+            downs.choose_layers(&mut transport, &streams, now);
+        }
+        let chosen = downs.tracks.iter().map(|down| down.choice.place.layer).collect::<Vec<_>>();
+        assert_eq!(chosen, expected, "{priorities:?}");
+    }
 }

@@ -127,9 +127,9 @@ impl Stage {
             Request::Pause { session, track, is_paused } => {
                 self.choose(session, track, |choice| Choice { is_paused, ..choice });
             }
-            Request::Limit { session, track, layer, fps, .. } => {
+            Request::Limit { session, track, layer, fps, priority } => {
                 let layers = LayerLimit { spatial_max: spatial(layer), temporal_max: temporal(fps) };
-                self.choose(session, track, |choice| Choice { layers, ..choice });
+                self.choose(session, track, |choice| Choice { layers, priority, ..choice });
             }
             Request::Data { to, channel, bytes } => self.send_data(&to, channel, &bytes),
         }

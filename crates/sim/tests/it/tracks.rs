@@ -66,7 +66,7 @@ fn each_of_many_streams_has_its_own_limit_and_pause() {
         }
         world.run(seconds(10));
         let small = LayerLimit { spatial_max: 0, ..LayerLimit::NONE };
-        world.command(0, Command::LimitStream { session, stream: streams[1], layers: small });
+        world.command(0, Command::LimitStream { session, stream: streams[1], layers: small, priority: 0 });
         world.command(0, Command::Pause { session, stream: streams[2], on: true });
         world.run(seconds(10));
         let layers = layers_of(&mut world, session);
@@ -75,7 +75,8 @@ fn each_of_many_streams_has_its_own_limit_and_pause() {
         for index in [0, 3] {
             assert_eq!(layers[index].current, Some(2), "seed {seed}: {layers:?}");
         }
-        world.command(0, Command::LimitStream { session, stream: streams[1], layers: LayerLimit::NONE });
+        let whole = LayerLimit::NONE;
+        world.command(0, Command::LimitStream { session, stream: streams[1], layers: whole, priority: 0 });
         world.command(0, Command::Pause { session, stream: streams[2], on: false });
         world.run(seconds(10));
         let layers = layers_of(&mut world, session);

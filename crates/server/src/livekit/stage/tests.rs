@@ -75,7 +75,9 @@ impl Test {
             ConferenceRequest::Unpublish { .. } => format!("{} unpublish", worker.0),
             ConferenceRequest::SetDowns(downs) => format!("{} downs {}", worker.0, downs.len()),
             ConferenceRequest::Choose { choice, .. } => {
-                format!("{} choose {} {}", worker.0, choice.is_paused, choice.layers.spatial_max)
+                let Choice { is_paused, layers, priority } = choice;
+                let first = if priority > 0 { format!(", {priority}") } else { String::new() };
+                format!("{} choose {is_paused} {}{first}", worker.0, layers.spatial_max)
             }
             ConferenceRequest::Offer { .. } => format!("{} offer", worker.0),
             ConferenceRequest::Data { .. } => format!("{} data", worker.0),
@@ -210,11 +212,11 @@ fn choices_are_the_layers_of_qualities_and_hold_together() {
     let mut test = Test::with_track(Role::Subscriber);
     test.want(&[TRACK]);
     test.asked();
-    let limit = |layer, fps| Request::Limit { session: BOB, track: TRACK, layer, fps, priority: 0 };
-    test.ask(limit(Layer::Medium, 15));
+    let limit = |layer, fps, priority| Request::Limit { session: BOB, track: TRACK, layer, fps, priority };
+    test.ask(limit(Layer::Medium, 15, 0));
     test.ask(Request::Pause { session: BOB, track: TRACK, is_paused: true });
-    test.ask(limit(Layer::High, 0));
-    assert_eq!(test.asked(), ["1 choose false 1", "1 choose true 1", "1 choose true 255"]);
+    test.ask(limit(Layer::High, 0, 2));
+    assert_eq!(test.asked(), ["1 choose false 1", "1 choose true 1", "1 choose true 255, 2"]);
 }
 
 #[test]

@@ -93,11 +93,13 @@ pub struct Choice {
     pub is_paused: bool,
     /// At most.
     pub layers: LayerLimit,
+    /// As in `Command::LimitStream`.
+    pub priority: u32,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Choice { is_paused: false, layers: LayerLimit::NONE }
+        Choice { is_paused: false, layers: LayerLimit::NONE, priority: 0 }
     }
 }
 

@@ -219,8 +219,9 @@ impl Published {
 
 /// What the worker is told of another choice.
 fn choose(session: SessionId, stream: StreamId, before: Choice, choice: Choice) -> impl Iterator<Item = Command> {
-    let Choice { is_paused, layers } = choice;
-    let limit = (layers != before.layers).then_some(Command::LimitStream { session, stream, layers });
+    let Choice { is_paused, layers, priority } = choice;
+    let is_other = (layers, priority) != (before.layers, before.priority);
+    let limit = is_other.then_some(Command::LimitStream { session, stream, layers, priority });
     let pause = (is_paused != before.is_paused).then_some(Command::Pause { session, stream, on: is_paused });
     limit.into_iter().chain(pause)
 }

@@ -120,7 +120,8 @@ fn what_is_chosen_for_a_stream_holds_from_when_the_peer_gets_it() {
     let (mut client, _) = harness.member(&WATCH, vec![watched(12, Codec::Vp8)]);
     let low = LayerLimit { spatial_max: 0, ..LayerLimit::NONE };
     let choose = |harness: &mut Harness, is_paused, layers| {
-        harness.ask(ConferenceRequest::Choose { stream: StreamId(12), choice: Choice { is_paused, layers } });
+        harness
+            .ask(ConferenceRequest::Choose { stream: StreamId(12), choice: Choice { is_paused, layers, priority: 0 } });
         names(&harness.commands())
     };
     assert!(choose(&mut harness, true, low).is_empty());
