@@ -2,7 +2,7 @@
 //!
 //! The server says who a packet is from; what is in it is the clients'. It goes to everybody else, or to whom it names.
 //! Packets with a nonce that the room has just seen are dropped, and so are reliable ones that a client sends again
-//! after it has come back.
+//! after it has come back. Who has joined and has no open channels yet gets reliable ones when it has.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use livekit_protocol::{DataPacket, UserPacket, data_packet, data_stream};
 use prost::Message as _;
 
 use crate::directory::Number;
-use crate::limits::{DATA_BYTES_MAX, NONCES_MAX};
+use crate::limits::{DATA_BYTES_MAX, DATA_KEPT_BYTES_MAX, DATA_KEPT_MAX, NONCES_MAX};
 use crate::media::{Channel, Request, SessionId};
 use crate::participant::Participant;
 use crate::room::Room;
@@ -91,14 +91,13 @@ pub(crate) fn send(
     }
     let is_of_metrics = matches!(packet.value, Some(Value::Metrics(_)));
     let named = &packet.destination_identities;
-    let session = |member: &Participant| member.transports.down().filter(|peer| peer.has_channels).map(|peer| peer.id);
-    let to: Vec<SessionId> = match named.is_empty() && sids.is_empty() {
+    let who: Vec<Number> = match named.is_empty() && sids.is_empty() {
         true => {
             let all = room.members.values().filter(|member| match is_of_metrics {
                 true => member.permission.can_subscribe_metrics,
                 false => Some(member.number) != from,
             });
-            all.filter_map(session).collect()
+            all.map(|member| member.number).collect()
         }
         false => {
             let named = named.iter().filter_map(|identity| room.by_identity.get(identity));
@@ -106,12 +105,44 @@ pub(crate) fn send(
             let mut named: Vec<_> = named.chain(sids).copied().filter(|number| Some(*number) != from).collect();
             named.sort_unstable();
             named.dedup();
-            named.iter().filter_map(|number| session(&room.members[number])).collect()
+            named
         }
     };
+    if !who.is_empty() {
+        deliver(room, &who, channel, packet.encode_to_vec().into(), turn);
+    }
+}
+
+/// Sends a packet to those whose channels are open. What is reliable is kept for those who are about to open theirs.
+fn deliver(room: &mut Room, who: &[Number], channel: Channel, bytes: Arc<[u8]>, turn: &mut Turn<'_>) {
+    let mut to: Vec<SessionId> = Vec::new();
+    for number in who {
+        let Some(member) = room.members.get_mut(number) else { continue };
+        match member.transports.down() {
+            Some(peer) if peer.has_channels => to.push(peer.id),
+            Some(peer) if peer.has_data && channel == Channel::Reliable => keep(member, &bytes),
+            _ => {}
+        }
+    }
     if !to.is_empty() {
-        let bytes: Arc<[u8]> = packet.encode_to_vec().into();
         turn.out.media(Request::Data { to, channel, bytes });
+    }
+}
+
+fn keep(member: &mut Participant, bytes: &Arc<[u8]>) {
+    let kept_bytes: usize = member.kept.iter().map(|kept| kept.len()).sum();
+    if member.kept.len() < DATA_KEPT_MAX && kept_bytes + bytes.len() <= DATA_KEPT_BYTES_MAX {
+        member.kept.push(bytes.clone());
+    }
+}
+
+/// Somebody's channels are open: it gets what was kept for it.
+pub(crate) fn handle_open(room: &mut Room, who: Number, session: SessionId, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    if member.transports.down().is_some_and(|peer| peer.id == session) {
+        for bytes in std::mem::take(&mut member.kept) {
+            turn.out.media(Request::Data { to: vec![session], channel: Channel::Reliable, bytes });
+        }
     }
 }
 

@@ -33,6 +33,12 @@ pub const JOIN_BYTES_MAX: usize = 1 << 20;
 /// Nonces of data packets that a room remembers. The oldest is forgotten.
 pub const NONCES_MAX: usize = 256;
 
+/// Reliable data packets that are kept for somebody who has joined and whose data channels are not open yet, and their bytes. What is
+/// more is dropped.
+pub const DATA_KEPT_MAX: usize = 64;
+/// See `DATA_KEPT_MAX`.
+pub const DATA_KEPT_BYTES_MAX: usize = 256 * 1024;
+
 /// Requests that one participant may send at once, and per second after that. Who sends more has left.
 pub const REQUESTS_BURST: u32 = 2000;
 /// See `REQUESTS_BURST`.

@@ -1,6 +1,7 @@
 //! One participant: who it is, what it may do, what it publishes, wants and gets.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use livekit_protocol::participant_info::{Kind, State};
@@ -50,6 +51,8 @@ pub(crate) struct Participant {
     pub(crate) downs: BTreeMap<TrackId, Down>,
     pub(crate) quality: Quality,
     pub(crate) allowance: Allowance,
+    /// Data packets for when its channels are open.
+    pub(crate) kept: Vec<Arc<[u8]>>,
     /// The number of the last reliable data packet that came.
     pub(crate) last_reliable: u32,
     /// For tests of clients: the next resumption is cut off.
@@ -95,6 +98,7 @@ impl Participant {
             downs: BTreeMap::new(),
             quality: Quality::new(),
             allowance: Allowance::new(now.at),
+            kept: Vec::new(),
             last_reliable: 0,
             cuts_resume: false,
         }

@@ -367,6 +367,7 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
             let peer = room.members.get_mut(&who).and_then(|member| member.transports.peer_mut(session));
             if let Some(peer) = peer {
                 peer.has_channels = true;
+                data::handle_open(room, who, session, turn);
                 presence::handle_established(room, who, turn);
             }
         }

@@ -1,3 +1,4 @@
+use livekit::limits;
 use livekit::media::{Channel, Event, Request, SessionId};
 use livekit::proto::data_packet::Value;
 use livekit::proto::{
@@ -164,4 +165,47 @@ fn what_is_no_packet_is_dropped() {
         lab.hear(Event::Data { session: eve.down, channel: Channel::Reliable, bytes });
         assert_eq!(sent(&mut lab), None);
     }
+}
+
+#[test]
+fn what_is_reliable_is_kept_for_who_has_joined_and_is_not_active_yet() {
+    let mut lab = Lab::new();
+    let (eve, adam) = (lab.enter("eve"), lab.join("adam"));
+    assert_eq!(send(&mut lab, &eve, Channel::Lossy, &user(b"lost")), None);
+    for number in 0..=limits::DATA_KEPT_MAX {
+        assert_eq!(send(&mut lab, &eve, Channel::Reliable, &user(&[number as u8])), None, "nobody is there yet");
+    }
+    lab.connect(&adam);
+    let kept = lab.take_media().into_iter().filter_map(|request| match request {
+        Request::Data { to, channel: Channel::Reliable, bytes } => {
+            Some((to, DataPacket::decode(&*bytes).expect("one")))
+        }
+        _ => None,
+    });
+    let kept: Vec<_> = kept.collect();
+    assert_eq!(kept.len(), limits::DATA_KEPT_MAX, "what is more is dropped");
+    assert!(kept.iter().zip(0..).all(|((to, packet), number)| {
+        let payload = match &packet.value {
+            Some(Value::User(user)) => user.payload.clone(),
+            _ => Vec::new(),
+        };
+        to[..] == [adam.down] && payload == [number]
+    }));
+    let (to, _) = send(&mut lab, &eve, Channel::Reliable, &user(b"now")).expect("a packet");
+    assert_eq!(to, [adam.down]);
+}
+
+#[test]
+fn no_more_bytes_are_kept_than_there_may_be() {
+    let mut lab = Lab::new();
+    let (eve, adam) = (lab.enter("eve"), lab.join("adam"));
+    let long = user(&vec![0; limits::DATA_BYTES_MAX / 2]);
+    (0..20).for_each(|_| _ = send(&mut lab, &eve, Channel::Reliable, &long));
+    lab.connect(&adam);
+    let sizes = lab.take_media().into_iter().filter_map(|request| match request {
+        Request::Data { bytes, .. } => Some(bytes.len()),
+        _ => None,
+    });
+    let kept: usize = sizes.sum();
+    assert!((limits::DATA_KEPT_BYTES_MAX / 2..=limits::DATA_KEPT_BYTES_MAX).contains(&kept), "{kept}");
 }
