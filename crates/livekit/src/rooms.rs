@@ -11,7 +11,10 @@ use livekit_protocol::leave_request::Action;
 use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_request::Message as Signal;
 use livekit_protocol::signal_response::Message;
-use livekit_protocol::{DisconnectReason, ListRoomsResponse, Ping, Pong, RoomEndReason, SignalRequest, TrackSource};
+use livekit_protocol::{
+    DisconnectReason, GetDataBlobRequest, ListRoomsResponse, Ping, Pong, RequestResponse, RoomEndReason, SignalRequest,
+    StoreDataBlobRequest, TrackSource,
+};
 
 use crate::admin::{self, Answer, Refusal};
 use crate::config::{Config, Now};
@@ -317,8 +320,14 @@ fn handle_signal(room: &mut Room, who: Number, signal: Signal, turn: &mut Turn<'
         Signal::UnpublishDataTrackRequest(request) => {
             publish::answer(room, who, Reason::UnsupportedType, Asked::UnpublishDataTrack(request), turn);
         }
-        // Data tracks and blobs are not served; `update_layers` is not sent by any client that is still in use.
-        Signal::UpdateDataSubscription(_) | Signal::StoreDataBlobRequest(_) | Signal::GetDataBlobRequest(_) => {}
+        Signal::StoreDataBlobRequest(StoreDataBlobRequest { request_id, .. })
+        | Signal::GetDataBlobRequest(GetDataBlobRequest { request_id, .. }) => {
+            let reason = Reason::UnsupportedType as i32;
+            let response = RequestResponse { request_id, reason, ..RequestResponse::default() };
+            room.send(who, Message::RequestResponse(response), turn);
+        }
+        // There are no data tracks to subscribe to; `update_layers` is not sent by any client that is still in use.
+        Signal::UpdateDataSubscription(_) => {}
         #[allow(deprecated, reason = "to name it here is to leave it out")]
         Signal::UpdateLayers(_) => {}
     }

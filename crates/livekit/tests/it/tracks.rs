@@ -3,8 +3,9 @@ use livekit::proto::request_response::Reason;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{
-    AddTrackRequest, AudioTrackFeature, MuteTrackRequest, ParticipantPermission, TrackType, UpdateLocalAudioTrack,
-    UpdateLocalVideoTrack, UpdateParticipantRequest,
+    AddTrackRequest, AudioTrackFeature, GetDataBlobRequest, MuteTrackRequest, ParticipantPermission,
+    PublishDataTrackRequest, StoreDataBlobRequest, TrackType, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
+    UpdateParticipantRequest,
 };
 use livekit::token::VideoGrant;
 
@@ -238,4 +239,19 @@ fn another_codec_of_a_track_leaves_the_track_as_it_is() {
     );
     lab.say(&eve, Signal::AddTrack(AddTrackRequest { sid: "TR_no".into(), ..camera("backup") }));
     assert_eq!(reasons(&mut lab, &eve), [Reason::NotFound]);
+}
+
+#[test]
+fn who_asks_for_data_tracks_or_blobs_is_told_that_there_are_none() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    lab.forget();
+    lab.say(&eve, Signal::PublishDataTrackRequest(PublishDataTrackRequest::default()));
+    lab.say(&eve, Signal::StoreDataBlobRequest(StoreDataBlobRequest { request_id: 7, blob: None }));
+    lab.say(&eve, Signal::GetDataBlobRequest(GetDataBlobRequest { request_id: 8, ..GetDataBlobRequest::default() }));
+    let answered = lab.take(&eve).into_iter().filter_map(|message| match message {
+        Message::RequestResponse(response) => Some((response.request_id, response.reason())),
+        _ => None,
+    });
+    assert_eq!(answered.collect::<Vec<_>>(), [0, 7, 8].map(|id| (id, Reason::UnsupportedType)));
 }
