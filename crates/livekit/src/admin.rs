@@ -62,12 +62,14 @@ pub enum Refusal {
     NoSuchParticipant,
     #[error("there is no such track")]
     NoSuchTrack,
-    #[error("no room is named")]
+    #[error("no room is named, or the one in which the participant is")]
     NoName,
     #[error("name, metadata or attributes are too long")]
     TooLong,
     #[error("there are too many rooms")]
     TooManyRooms,
+    #[error("the room is full")]
+    RoomFull,
     #[error("tracks are not unmuted from here: only their publishers do that")]
     MayNotUnmute,
     #[error("this method is not served here")]
@@ -82,7 +84,7 @@ impl Refusal {
             Refusal::NotAllowed => ("unauthenticated", 401),
             Refusal::NoSuchRoom | Refusal::NoSuchParticipant | Refusal::NoSuchTrack => ("not_found", 404),
             Refusal::NoName | Refusal::TooLong => ("invalid_argument", 400),
-            Refusal::TooManyRooms => ("resource_exhausted", 429),
+            Refusal::TooManyRooms | Refusal::RoomFull => ("resource_exhausted", 429),
             Refusal::MayNotUnmute => ("failed_precondition", 412),
             Refusal::NotServed => ("unimplemented", 501),
         }

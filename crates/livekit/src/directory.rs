@@ -49,8 +49,19 @@ impl Directory {
 
     pub(crate) fn open_track(&mut self, place: Place, sid: &str) -> TrackId {
         let track = TrackId(self.number());
-        self.tracks.insert(track, (place, sid.to_owned()));
+        self.place_track(track, place, sid);
         track
+    }
+
+    /// These are somewhere else now.
+    pub(crate) fn place(&mut self, place: Place, connection: Option<ConnectionId>, sessions: &[SessionId]) {
+        self.connections.extend(connection.map(|connection| (connection, place)));
+        self.sessions.extend(sessions.iter().map(|session| (*session, place)));
+    }
+
+    /// The same of a track.
+    pub(crate) fn place_track(&mut self, track: TrackId, place: Place, sid: &str) {
+        self.tracks.insert(track, (place, sid.to_owned()));
     }
 
     pub(crate) fn close_connection(&mut self, connection: ConnectionId) -> Option<Place> {

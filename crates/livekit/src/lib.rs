@@ -15,6 +15,7 @@ mod directory;
 pub mod join;
 pub mod limits;
 pub mod media;
+mod moving;
 mod negotiate;
 pub mod output;
 mod participant;

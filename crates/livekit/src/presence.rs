@@ -5,7 +5,7 @@ use livekit_protocol::participant_info::State;
 use livekit_protocol::server_info::Edition;
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
-    Codec, DisconnectReason, JoinResponse, LeaveRequest, ParticipantUpdate, RoomEndReason, ServerInfo,
+    Codec, DisconnectReason, JoinResponse, LeaveRequest, ParticipantInfo, ParticipantUpdate, RoomEndReason, ServerInfo,
 };
 
 use crate::config::Config;
@@ -25,14 +25,6 @@ const PROTOCOL: i32 = 17;
 /// How often clients ask whether we are there, and after how long without an answer they think we are not.
 const PING_INTERVAL_SECONDS: i32 = 5;
 const PING_TIMEOUT_SECONDS: i32 = 15;
-
-/// Whether there is no place for one more. Who has the same identity leaves, and recorders and agents do not count.
-pub(crate) fn is_full(room: &Room, join: &Join) -> bool {
-    let duplicate = room.find(&join.claims.sub);
-    let others = room.members.values().filter(|member| !member.is_dependent() && Some(member.number) != duplicate);
-    let is_full = room.participants_max > 0 && others.count() >= room.participants_max as usize;
-    (is_full && !join.is_dependent()) || room.members.len() >= limits::PARTICIPANTS_MAX
-}
 
 /// Lets somebody in for whom there is a place; who has the same identity leaves.
 pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> ConnectionId {
@@ -112,12 +104,11 @@ fn open_sessions(room: &mut Room, who: Number, wants_data: bool, turn: &mut Turn
 #[allow(deprecated, reason = "older clients read these fields")]
 fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
     let member = &room.members[&who];
-    let others = room.members.values().filter(|other| other.number != who && other.is_announced && !other.is_hidden());
     let codecs = config.codecs.iter().map(|mime| Codec { mime: mime.clone(), ..Codec::default() });
     JoinResponse {
         room: Some(room.info()),
         participant: room.member_info(who),
-        other_participants: others.map(|other| other.info(&room.tracks)).collect(),
+        other_participants: others(room, who),
         server_version: config.version.clone(),
         server_region: config.region.clone(),
         ice_servers: member.ice_servers.clone(),
@@ -130,6 +121,12 @@ fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
         fast_publish: member.permission.can_publish,
         ..JoinResponse::default()
     }
+}
+
+/// The others that somebody is told of.
+pub(crate) fn others(room: &Room, who: Number) -> Vec<ParticipantInfo> {
+    let others = room.members.values().filter(|other| other.number != who && other.is_announced && !other.is_hidden());
+    others.map(|other| other.info(&room.tracks)).collect()
 }
 
 pub(crate) fn server_info(config: &Config) -> ServerInfo {
@@ -194,14 +191,7 @@ pub(crate) fn leave(
         publish::remove(room, &sid, turn);
     }
     subscribe::drop_all(room, who, turn);
-    let Some(mut member) = room.members.remove(&who) else { return };
-    room.by_identity.remove(&member.identity);
-    room.by_sid.remove(&member.sid);
-    room.speakers.forget(who);
-    room.changed_downs.remove(&who);
-    for timer in [Timer::Token(who), Timer::Connect(who), Timer::Resume(who)] {
-        room.timers.clear(&timer);
-    }
+    let Some(mut member) = forget(room, who) else { return };
     for session in member.transports.sessions() {
         turn.directory.close_session(session);
         turn.out.media(Request::Close { session });
@@ -217,10 +207,23 @@ pub(crate) fn leave(
     room.close_when_empty(turn.now);
 }
 
-fn tell_of_departure(
+/// Somebody is in the room no more, and its tracks are not either. Nobody is told.
+pub(crate) fn forget(room: &mut Room, who: Number) -> Option<Participant> {
+    let member = room.members.remove(&who)?;
+    room.by_identity.remove(&member.identity);
+    room.by_sid.remove(&member.sid);
+    room.speakers.forget(who);
+    room.changed_downs.remove(&who);
+    for timer in [Timer::Token(who), Timer::Connect(who), Timer::Resume(who)] {
+        room.timers.clear(&timer);
+    }
+    Some(member)
+}
+
+pub(crate) fn tell_of_departure(
     room: &mut Room,
     member: &Participant,
-    info: livekit_protocol::ParticipantInfo,
+    info: ParticipantInfo,
     was_publisher: bool,
     turn: &mut Turn<'_>,
 ) {

@@ -200,6 +200,13 @@ impl Room {
         turn.out.send_all(self.audience(None), Message::RoomUpdate(RoomUpdate { room: Some(self.info()) }));
     }
 
+    /// Whether there is no place for one more. Who has the same identity leaves, and recorders and agents do not count.
+    pub(crate) fn is_full_for(&self, identity: &str, is_dependent: bool) -> bool {
+        let others = self.members.values().filter(|member| !member.is_dependent() && member.identity != identity);
+        let is_full = self.participants_max > 0 && others.count() >= self.participants_max as usize;
+        (is_full && !is_dependent) || self.members.len() >= limits::PARTICIPANTS_MAX
+    }
+
     /// It closes some time after nobody is in it but recorders and agents.
     pub(crate) fn close_when_empty(&mut self, now: Now) {
         if self.members.values().any(|member| !member.is_dependent()) {

@@ -12,8 +12,8 @@ use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_request::Message as Signal;
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
-    DisconnectReason, GetDataBlobRequest, ListRoomsResponse, Ping, Pong, RequestResponse, RoomEndReason, SignalRequest,
-    StoreDataBlobRequest, TrackSource,
+    DisconnectReason, GetDataBlobRequest, ListRoomsResponse, MoveParticipantRequest, Ping, Pong, RequestResponse,
+    RoomEndReason, SignalRequest, StoreDataBlobRequest, TrackSource,
 };
 
 use crate::admin::{self, Answer, Refusal};
@@ -28,7 +28,7 @@ use crate::sid::Sids;
 use crate::timers::Timers;
 use crate::token::{RoomConfig, TokenError, VideoGrant};
 use crate::turn::Turn;
-use crate::{data, negotiate, presence, profile, publish, resume, subscribe, tick, webhook};
+use crate::{data, moving, negotiate, presence, profile, publish, resume, subscribe, tick, webhook};
 
 /// All rooms, and who is in them.
 pub struct Rooms {
@@ -92,7 +92,9 @@ impl Rooms {
         match self.by_name.get(join.room()) {
             None if !may_open => Err(Refused::NoSuchRoom),
             None if self.rooms.len() >= limits::ROOMS_MAX => Err(Refused::TooManyRooms),
-            Some(number) if presence::is_full(&self.rooms[number], join) => Err(Refused::RoomFull),
+            Some(number) if self.rooms[number].is_full_for(&join.claims.sub, join.is_dependent()) => {
+                Err(Refused::RoomFull)
+            }
             _ => Ok(()),
         }
     }
@@ -197,6 +199,7 @@ impl Rooms {
                 let rooms = self.rooms.values().filter(is_named).map(Room::info).collect();
                 Ok(Answer::Rooms(ListRoomsResponse { rooms }))
             }
+            admin::Request::MoveParticipant(request) => self.move_participant(now, request, out),
             _ => {
                 let number = request.room().and_then(|name| self.by_name.get(name)).copied();
                 let number = number.ok_or(Refusal::NoSuchRoom)?;
@@ -204,6 +207,33 @@ impl Rooms {
                 answer.unwrap_or(Err(Refusal::NoSuchRoom))
             }
         }
+    }
+
+    fn move_participant(
+        &mut self,
+        now: Now,
+        request: &MoveParticipantRequest,
+        out: &mut Outbox,
+    ) -> Result<Answer, Refusal> {
+        let MoveParticipantRequest { room, identity, destination_room } = request;
+        let from = self.by_name.get(room).copied().ok_or(Refusal::NoSuchRoom)?;
+        let who = self.rooms[&from].find(identity).ok_or(Refusal::NoSuchParticipant)?;
+        if destination_room.is_empty() || destination_room == room {
+            return Err(Refusal::NoName);
+        }
+        let to = self.by_name.get(destination_room).map(|to| &self.rooms[to]);
+        let is_dependent = self.rooms[&from].members[&who].is_dependent();
+        match to {
+            Some(to) if to.is_full_for(identity, is_dependent) => return Err(Refusal::RoomFull),
+            None if self.rooms.len() >= limits::ROOMS_MAX => return Err(Refusal::TooManyRooms),
+            None if destination_room.len() > limits::NAME_BYTES_MAX => return Err(Refusal::TooLong),
+            _ => {}
+        }
+        let (to, _) = self.open(destination_room, &RoomConfig::default(), now, out);
+        let moved = self.with(from, now, out, |room, turn| moving::take_out(room, who, turn)).flatten();
+        let moved = moved.ok_or(Refusal::NoSuchParticipant)?;
+        self.with(to, now, out, |room, turn| moving::put_in(room, moved, turn));
+        Ok(Answer::Nothing)
     }
 
     /// Does what is due.

@@ -7,6 +7,7 @@ mod data;
 mod joining;
 mod leaving;
 mod limits;
+mod moving;
 mod negotiation;
 mod presence;
 mod profile;
