@@ -346,7 +346,8 @@ pub struct SessionStats {
     pub nacks_received: u64,
     /// PLI and FIR.
     pub keyframe_requests_received: u64,
-    /// Share of packets lost on the way to the peer, 0 to 1, by its last report.
+    /// Share of packets lost, 0 to 1: on the way to the peer by its last report, or on the way from it in the last five seconds or so,
+    /// whichever is more.
     pub loss: f32,
     /// By the peer's last report.
     pub round_trip_ms: Option<f32>,

@@ -32,6 +32,8 @@ pub struct Receiver {
     /// What there was to expect and what came, at the last report.
     reported: (u64, u64),
     fraction_lost: u8,
+    /// Packets to expect and lost ones of the last reports, the older the less.
+    recent: (f32, f32),
     /// In sixteenths of a clock-rate unit.
     jitter_16: u32,
     /// Arrival less timestamp of the packet before, in clock-rate units, and its timestamp.
@@ -42,6 +44,9 @@ pub struct Receiver {
 
 /// Jumps of the delay beyond this are no jitter: the publisher paused, or set its clock.
 const JITTER_STEP_MAX_S: u32 = 5;
+
+/// So much of what one report told of counts at the next.
+const RECENT_KEPT: f32 = 0.8;
 
 impl Receiver {
     /// Nothing received yet. Audio is never asked for again: a lost packet is 20 ms that the decoder conceals, and by the
@@ -58,6 +63,7 @@ impl Receiver {
             received: 0,
             reported: (0, 0),
             fraction_lost: 0,
+            recent: (0.0, 0.0),
             jitter_16: 0,
             transit: None,
             sender_report: None,
@@ -140,6 +146,9 @@ impl Receiver {
         let lost_now = expected_now.saturating_sub(self.received - self.reported.1);
         self.fraction_lost = (lost_now * 256).checked_div(expected_now).unwrap_or(0).min(255) as u8;
         self.reported = (expected, self.received);
+        let of_before = |sum: f32| sum * RECENT_KEPT;
+        self.recent =
+            (of_before(self.recent.0) + expected_now as f32, of_before(self.recent.1) + lost_now as f32);
         let (last_sr, delay_since_last_sr) = self.sender_report.map_or((0, 0), |(middle, at)| {
             let delay = now.saturating_duration_since(at);
             (middle, u32::try_from((delay.as_nanos() << 16) / 1_000_000_000).unwrap_or(u32::MAX))
@@ -161,9 +170,10 @@ impl Receiver {
         self.expected().saturating_sub(self.received)
     }
 
-    /// Share of packets lost before the last report, 0 to 1.
+    /// Share of packets lost before the last five reports or so, 0 to 1.
     pub fn loss(&self) -> f32 {
-        f32::from(self.fraction_lost) / 256.0
+        let (expected, lost) = self.recent;
+        if expected > 0.0 { lost / expected } else { 0.0 }
     }
 
     /// Packets that were sent, as far as the numbers tell.

@@ -104,6 +104,31 @@ fn what_a_publisher_loses_takes_no_layer_from_who_gives_reports_alone() {
 }
 
 #[test]
+fn what_a_publisher_loses_is_told_of_its_session() {
+    for seed in [1, 2, 3] {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[vp8(), opus()]);
+        let publisher = world.add_publisher(stream);
+        let (from, to, session) = (world.addr(publisher), world.worker_addr(0), world.session(publisher));
+        let loss_after = |world: &mut World, span| {
+            world.run(span);
+            world.command(0, Command::Inspect { session, token: 1 });
+            let Some((_, Event::Stats { stats: Some(stats), .. })) = world.events.pop() else { panic!("no stats") };
+            stats.loss
+        };
+        assert_eq!(loss_after(&mut world, seconds(5)), 0.0);
+        world.network.set_link(from, to, LinkConfig { loss: 0.1, ..quiet() });
+        world.run(seconds(10));
+        for _ in 0..10 {
+            let loss = loss_after(&mut world, seconds(1));
+            assert!((0.04..0.2).contains(&loss), "seed {seed}: {loss}");
+        }
+        world.network.set_link(from, to, quiet());
+        assert!(loss_after(&mut world, seconds(20)) < 0.01, "seed {seed}");
+    }
+}
+
+#[test]
 fn who_takes_whole_compounds_only_gets_no_others() {
     for cname in [None, Some("stage")] {
         let mut world = World::new(1, rough());
