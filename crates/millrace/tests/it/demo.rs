@@ -9,11 +9,20 @@ use wire::rtp::{self, Kind, RtpPacket};
 
 #[test]
 fn sound_and_picture_begin_soon_and_share_a_clock() {
+    sound_and_picture_play("/whep/demo");
+}
+
+#[test]
+fn the_clip_is_a_participant_of_a_room_too() {
+    sound_and_picture_play("/whep/demo/clip");
+}
+
+fn sound_and_picture_play(endpoint: &str) {
     let server = Server::start_with(&["--demo"], &[]);
     let video = [Codec::H264, Codec::Vp8];
     let options =
         OfferOptions { direction: Direction::Receive, audio: true, video: &video, rids: &[], stream: "", tcp: false };
-    let mut viewer = Client::join(&server, "/whep/demo", Way::Udp4, &options);
+    let mut viewer = Client::join(&server, endpoint, Way::Udp4, &options);
     let mut tracks = [Track::new(&viewer, MediaKind::Audio), Track::new(&viewer, MediaKind::Video)];
 
     wait_until("both tracks play, and reports of both came", || {

@@ -31,7 +31,6 @@ pub struct Receiver {
     received: u64,
     /// What there was to expect and what came, at the last report.
     reported: (u64, u64),
-    fraction_lost: u8,
     /// Packets to expect and lost ones of the last reports, the older the less.
     recent: (f32, f32),
     /// In sixteenths of a clock-rate unit.
@@ -62,7 +61,6 @@ impl Receiver {
             base: None,
             received: 0,
             reported: (0, 0),
-            fraction_lost: 0,
             recent: (0.0, 0.0),
             jitter_16: 0,
             transit: None,
@@ -139,23 +137,22 @@ impl Receiver {
         self.sender_report = Some(((ntp >> 16) as u32, now));
     }
 
-    /// What the publisher is told; ends the interval of which `fraction_lost` speaks.
+    /// What the publisher is told; ends the interval of which it speaks.
     pub fn report(&mut self, now: Instant) -> ReportBlock {
         let (highest, expected) = (self.extender.highest(), self.expected());
         let expected_now = expected.saturating_sub(self.reported.0);
         let lost_now = expected_now.saturating_sub(self.received - self.reported.1);
-        self.fraction_lost = (lost_now * 256).checked_div(expected_now).unwrap_or(0).min(255) as u8;
+        let fraction_lost = (lost_now * 256).checked_div(expected_now).unwrap_or(0).min(255) as u8;
         self.reported = (expected, self.received);
         let of_before = |sum: f32| sum * RECENT_KEPT;
-        self.recent =
-            (of_before(self.recent.0) + expected_now as f32, of_before(self.recent.1) + lost_now as f32);
+        self.recent = (of_before(self.recent.0) + expected_now as f32, of_before(self.recent.1) + lost_now as f32);
         let (last_sr, delay_since_last_sr) = self.sender_report.map_or((0, 0), |(middle, at)| {
             let delay = now.saturating_duration_since(at);
             (middle, u32::try_from((delay.as_nanos() << 16) / 1_000_000_000).unwrap_or(u32::MAX))
         });
         ReportBlock {
             ssrc: self.ssrc,
-            fraction_lost: self.fraction_lost,
+            fraction_lost,
             cumulative_lost: i32::try_from(expected as i64 - self.received as i64).unwrap_or(i32::MAX),
             // Ours start a cycle later than the report's.
             highest_seq: highest.map_or(0, |highest| (highest as u32).wrapping_sub(1 << 16)),
