@@ -12,6 +12,7 @@ pub mod config;
 mod data;
 mod demand;
 mod directory;
+mod forwarding;
 pub mod join;
 pub mod limits;
 pub mod media;

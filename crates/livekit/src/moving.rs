@@ -103,7 +103,16 @@ fn add(room: &mut Room, track: Track, turn: &mut Turn<'_>) {
     }
     let sid = track.info.sid.clone();
     turn.directory.place_track(track.media, room.place(track.publisher), &sid);
-    room.tracks.insert(sid, Track { subscribers: BTreeSet::new(), demand, is_told_of_subscriber: false, ..track });
+    room.tracks.insert(
+        sid,
+        Track {
+            subscribers: BTreeSet::new(),
+            demand,
+            is_told_of_subscriber: false,
+            is_shown_elsewhere: false,
+            ..track
+        },
+    );
 }
 
 /// Says to somebody where it is now.

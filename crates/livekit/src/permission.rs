@@ -7,13 +7,13 @@ use livekit_protocol::SubscriptionPermission;
 use crate::limits::PERMISSIONS_MAX;
 
 /// Until a publisher says something, everybody may.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Permissions {
     /// By identity; `None` is everybody.
     named: Option<HashMap<String, Tracks>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Tracks {
     All,
     These(HashSet<String>),

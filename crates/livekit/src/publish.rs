@@ -158,8 +158,18 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
         member.tracks.push(info.sid.clone());
         published.push(info.sid.clone());
         let (cid, subscribers) = (cid_of(section).to_owned(), BTreeSet::new());
-        let track =
-            Track { media, publisher: who, session, cid, info, subscribers, demand, is_told_of_subscriber: false };
+        let track = Track {
+            media,
+            publisher: who,
+            session,
+            cid,
+            info,
+            subscribers,
+            demand,
+            is_told_of_subscriber: false,
+            is_of_another_room: false,
+            is_shown_elsewhere: false,
+        };
         room.tracks.insert(track.info.sid.clone(), track);
     }
     published
@@ -202,8 +212,10 @@ fn complete(info: &mut TrackInfo, section: &Section) {
 pub(crate) fn remove(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     subscribe::drop_track(room, sid, turn);
     let Some(track) = room.tracks.remove(sid) else { return };
-    turn.directory.close_track(track.media);
-    turn.out.media(Request::Unpublish { session: track.session, track: track.media });
+    if !track.is_of_another_room {
+        turn.directory.close_track(track.media);
+        turn.out.media(Request::Unpublish { session: track.session, track: track.media });
+    }
     room.timers.clear(&Timer::Demand(track.media));
     room.speakers.remove(track.media);
     for member in room.members.values_mut() {
@@ -249,7 +261,7 @@ pub(crate) fn mute(room: &mut Room, who: Number, sid: &str, is_muted: bool, turn
         pending.info.muted = is_muted;
         return Some(pending.info.clone());
     }
-    let track = room.tracks.get_mut(sid).filter(|track| track.publisher == who)?;
+    let track = room.tracks.get_mut(sid).filter(|track| track.publisher == who && !track.is_of_another_room)?;
     let (is_news, media) = (track.info.muted != is_muted, track.media);
     track.info.muted = is_muted;
     let info = track.info.clone();

@@ -11,6 +11,7 @@ use livekit_protocol::{ParticipantInfo, ParticipantUpdate, Room as RoomInfo, Roo
 
 use crate::config::{Config, Now};
 use crate::directory::{Number, Place, RoomNumber};
+use crate::forwarding::Forward;
 use crate::limits;
 use crate::media::TrackId;
 use crate::output::ConnectionId;
@@ -45,6 +46,8 @@ pub(crate) struct Room {
     /// Of data packets, the newest last.
     pub(crate) nonces: VecDeque<Vec<u8>>,
     pub(crate) timers: Timers<Timer>,
+    /// Who of them stands in other rooms, too.
+    pub(crate) forwards: Vec<Forward>,
     /// Whose set of tracks has changed since the packet path was told.
     pub(crate) changed_downs: BTreeSet<Number>,
     pub(crate) has_been_joined: bool,
@@ -109,6 +112,7 @@ impl Room {
             speakers: Speakers::new(),
             nonces: VecDeque::new(),
             timers: Timers::new(),
+            forwards: Vec::new(),
             changed_downs: BTreeSet::new(),
             has_been_joined: false,
             is_livestream: false,

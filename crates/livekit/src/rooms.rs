@@ -12,13 +12,14 @@ use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_request::Message as Signal;
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
-    DisconnectReason, GetDataBlobRequest, ListRoomsResponse, MoveParticipantRequest, Ping, Pong, RequestResponse,
-    RoomEndReason, SignalRequest, StoreDataBlobRequest, TrackSource,
+    DisconnectReason, ForwardParticipantRequest, GetDataBlobRequest, ListRoomsResponse, MoveParticipantRequest, Ping,
+    Pong, RequestResponse, RoomEndReason, SignalRequest, StoreDataBlobRequest, TrackSource,
 };
 
 use crate::admin::{self, Answer, Refusal};
 use crate::config::{Config, Now};
 use crate::directory::{Directory, Number, RoomNumber};
+use crate::forwarding::{Forward, Look};
 use crate::join::{Join, Refused};
 use crate::limits;
 use crate::media::{Event, SessionId, TrackId};
@@ -28,7 +29,7 @@ use crate::sid::Sids;
 use crate::timers::Timers;
 use crate::token::{RoomConfig, TokenError, VideoGrant};
 use crate::turn::Turn;
-use crate::{data, moving, negotiate, presence, profile, publish, resume, subscribe, tick, webhook};
+use crate::{data, forwarding, moving, negotiate, presence, profile, publish, resume, subscribe, tick, webhook};
 
 /// All rooms, and who is in them.
 pub struct Rooms {
@@ -200,6 +201,7 @@ impl Rooms {
                 Ok(Answer::Rooms(ListRoomsResponse { rooms }))
             }
             admin::Request::MoveParticipant(request) => self.move_participant(now, request, out),
+            admin::Request::ForwardParticipant(request) => self.forward_participant(now, request, out),
             _ => {
                 let number = request.room().and_then(|name| self.by_name.get(name)).copied();
                 let number = number.ok_or(Refusal::NoSuchRoom)?;
@@ -216,24 +218,58 @@ impl Rooms {
         out: &mut Outbox,
     ) -> Result<Answer, Refusal> {
         let MoveParticipantRequest { room, identity, destination_room } = request;
-        let from = self.by_name.get(room).copied().ok_or(Refusal::NoSuchRoom)?;
-        let who = self.rooms[&from].find(identity).ok_or(Refusal::NoSuchParticipant)?;
-        if destination_room.is_empty() || destination_room == room {
-            return Err(Refusal::NoName);
-        }
-        let to = self.by_name.get(destination_room).map(|to| &self.rooms[to]);
-        let is_dependent = self.rooms[&from].members[&who].is_dependent();
-        match to {
-            Some(to) if to.is_full_for(identity, is_dependent) => return Err(Refusal::RoomFull),
-            None if self.rooms.len() >= limits::ROOMS_MAX => return Err(Refusal::TooManyRooms),
-            None if destination_room.len() > limits::NAME_BYTES_MAX => return Err(Refusal::TooLong),
-            _ => {}
-        }
-        let (to, _) = self.open(destination_room, &RoomConfig::default(), now, out);
+        let (from, who, to) = self.both(now, (room, identity), destination_room, out)?;
         let moved = self.with(from, now, out, |room, turn| moving::take_out(room, who, turn)).flatten();
         let moved = moved.ok_or(Refusal::NoSuchParticipant)?;
         self.with(to, now, out, |room, turn| moving::put_in(room, moved, turn));
         Ok(Answer::Nothing)
+    }
+
+    fn forward_participant(
+        &mut self,
+        now: Now,
+        request: &ForwardParticipantRequest,
+        out: &mut Outbox,
+    ) -> Result<Answer, Refusal> {
+        let ForwardParticipantRequest { room, identity, destination_room } = request;
+        let (from, who, to) = self.both(now, (room, identity), destination_room, out)?;
+        let room = &self.rooms[&from];
+        let stands_there = |forward: &&Forward| self.rooms[&to].members.contains_key(&forward.there);
+        if room.forwards.iter().filter(stands_there).any(|forward| (forward.who, forward.to) == (who, to)) {
+            return Ok(Answer::Nothing);
+        }
+        let claims = room.members[&who].claims(destination_room, now);
+        let there = self.with(to, now, out, |room, turn| forwarding::stand_in(room, claims, turn));
+        let there = there.ok_or(Refusal::NoSuchRoom)?;
+        self.with(from, now, out, |room, _| room.forwards.push(Forward { who, to, there, seen: None }));
+        Ok(Answer::Nothing)
+    }
+
+    /// Somebody in its room, and another room to which it shall come, opened if it is not there.
+    fn both(
+        &mut self,
+        now: Now,
+        (room, identity): (&str, &str),
+        destination: &str,
+        out: &mut Outbox,
+    ) -> Result<(RoomNumber, Number, RoomNumber), Refusal> {
+        let from = self.by_name.get(room).copied().ok_or(Refusal::NoSuchRoom)?;
+        let room_of = &self.rooms[&from];
+        let who = room_of.find(identity).ok_or(Refusal::NoSuchParticipant)?;
+        let member = &room_of.members[&who];
+        if destination.is_empty() || destination == room {
+            return Err(Refusal::NoName);
+        }
+        match self.by_name.get(destination).map(|to| &self.rooms[to]) {
+            // Who only stands in a room goes nowhere from there.
+            _ if member.transports.sessions().is_empty() => return Err(Refusal::NoSuchParticipant),
+            Some(to) if to.is_full_for(identity, member.is_dependent()) => return Err(Refusal::RoomFull),
+            None if self.rooms.len() >= limits::ROOMS_MAX => return Err(Refusal::TooManyRooms),
+            None if destination.len() > limits::NAME_BYTES_MAX => return Err(Refusal::TooLong),
+            _ => {}
+        }
+        let (to, _) = self.open(destination, &RoomConfig::default(), now, out);
+        Ok((from, who, to))
     }
 
     /// Does what is due.
@@ -289,6 +325,7 @@ impl Rooms {
         let room = self.rooms.get_mut(&number)?;
         let mut turn = turn(&self.config, &mut self.sids, &mut self.directory, now, out);
         let result = act(room, &mut turn);
+        let news = forwarding::look(room, &mut turn);
         subscribe::flush(room, &mut turn);
         match room.timers.first() {
             _ if room.is_closed => {
@@ -299,7 +336,19 @@ impl Rooms {
             Some(at) => self.due.set(number, at),
             None => self.due.clear(&number),
         }
+        for (forward, look) in news {
+            self.follow(number, forward, look, now, out);
+        }
         Some(result)
+    }
+
+    /// Has somebody who stands in another room be there as it is in its own.
+    fn follow(&mut self, from: RoomNumber, forward: Forward, look: Option<Look>, now: Now, out: &mut Outbox) {
+        let Forward { who, to, there, .. } = forward;
+        let is_there = self.with(to, now, out, |room, turn| forwarding::follow(room, there, look, turn));
+        if is_there != Some(true) {
+            self.with(from, now, out, |room, turn| forwarding::end(room, who, there, turn));
+        }
     }
 }
 

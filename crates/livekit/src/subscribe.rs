@@ -12,7 +12,7 @@ use livekit_protocol::{
 
 use crate::directory::Number;
 use crate::limits;
-use crate::media::{self, Kind, Request, SessionId, TrackId};
+use crate::media::{self, Kind, Layer, Request, SessionId, TrackId};
 use crate::participant::{Down, Participant};
 use crate::room::{Room, Timer};
 use crate::subscription::Settings;
@@ -58,6 +58,7 @@ pub(crate) fn handle_permission(room: &mut Room, who: Number, update: &Subscript
     let _kept_as_it_was = permissions.set(update, identity_of);
     let Some(member) = room.members.get_mut(&who) else { return };
     member.permissions = permissions;
+    member.version += 1;
     for sid in member.tracks.clone() {
         reconcile_track(room, &sid, turn);
     }
@@ -235,11 +236,12 @@ pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
 }
 
 /// Looks how much anybody wants of a track, and tells its publisher when that is news.
-fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
+pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.get_mut(sid).filter(|track| track.kind() == Kind::Video) else { return };
     let subscribers = track.subscribers.iter().filter_map(|who| room.members.get(who));
     let settings = subscribers.map(|member| member.wishes.settings(&track.info, member.is_adaptive));
     let wanted = settings.filter(|settings| !settings.is_paused).map(|settings| settings.layer).max();
+    let wanted = if track.is_shown_elsewhere { Some(Layer::High) } else { wanted };
     let is_more = track.demand.want(wanted, turn.now.at);
     match track.demand.lower_at() {
         Some(at) => room.timers.set(Timer::Demand(track.media), at),

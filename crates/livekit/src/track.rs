@@ -26,6 +26,10 @@ pub(crate) struct Track {
     pub(crate) demand: Demand,
     /// Whether the publisher knows that somebody watches.
     pub(crate) is_told_of_subscriber: bool,
+    /// Its publisher is in another room, and stands here: it begins and ends there.
+    pub(crate) is_of_another_room: bool,
+    /// Its publisher stands in another room, too, so it is wanted whole.
+    pub(crate) is_shown_elsewhere: bool,
 }
 
 /// Announced: its media is waited for.

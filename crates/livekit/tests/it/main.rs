@@ -4,6 +4,7 @@ mod support;
 
 mod admin;
 mod data;
+mod forwarding;
 mod joining;
 mod leaving;
 mod limits;
