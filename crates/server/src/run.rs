@@ -514,6 +514,7 @@ fn announce(
     }
     if running.livekit.is_some() {
         text += &line("rooms (LiveKit)", format!("ws://{addr}"));
+        text += &line("meet", format!("http://{addr}/room/{}", if with_demo { DEMO_ROOM } else { "NAME" }));
     }
     if !config.pump.bind.is_empty() {
         text += &line("pump", format!("http://{addr}/pump/sessions"));
