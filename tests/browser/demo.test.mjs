@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { cipher, frameRate, hears, inbound, launch, movement, open, playing, until } from "./browser.mjs";
+import { allFlow, meet, tile } from "./meeting.mjs";
 import { serve } from "./server.mjs";
 
 let server, browser, page, openedAt;
@@ -83,6 +84,14 @@ test("the demo goes out by HTTP as well: the page plays it as HLS, and it goes o
   assert.equal(await page.evaluate(() => window.millrace.player.starts), 1);
   const head = await fetch(`${server.url}/live/demo`, { method: "HEAD" });
   assert.equal(head.headers.get("content-type"), "video/mp2t");
+});
+
+test("who comes into the demo's room is not alone: the clip is there, seen and heard", async () => {
+  const page = await meet(browser, server, "demo", "Newcomer");
+  const clip = tile(page, "the demo's clip");
+  await until("its picture", 20, async () => (await clip.count()) === 1 && (await clip.locator("video").evaluate((video) => video.videoWidth === 640)));
+  await allFlow(page, ["the demo's clip/camera", "the demo's clip/microphone"], 30);
+  await page.close();
 });
 
 test("the page loads nothing from elsewhere", async () => {
