@@ -171,7 +171,7 @@ test("five meet in one room, by one peer connection and by two, the fifth later 
   const allSee = () =>
     Promise.all(
       [...pages].flatMap(([name, page]) =>
-        [...pages.keys()].filter((other) => other !== name).flatMap((other) => ["camera", "microphone"].map((source) => flows(page, other, source, 40))),
+        [...pages.keys()].filter((other) => other !== name).flatMap((other) => ["camera", "microphone"].map((source) => flows(page, other, source, 120))),
       ),
     );
   await Promise.all(names.slice(0, 4).map(join));

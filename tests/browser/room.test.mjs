@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { launch, open, until } from "./browser.mjs";
 import { token } from "./livekit.mjs";
-import { SLOW_CAMERA, allFlow, meet, openRoom, shows, tile } from "./meeting.mjs";
+import { PATIENCE, SLOW_CAMERA, allFlow, meet, openRoom, shows, tile } from "./meeting.mjs";
 import { serve } from "./server.mjs";
 
 const NAMES = ["Ada", "Bob", "Cleo", "Dan", "Eve"];
@@ -19,7 +19,7 @@ describe("five people meet", () => {
   before(async () => {
     server = await serve();
     browser = await launch(SLOW_CAMERA);
-    await Promise.all(NAMES.map(async (name) => pages.set(name, await meet(browser, server, "five", name))));
+    for (const name of NAMES) pages.set(name, await meet(browser, server, "five", name));
   });
 
   after(async () => {
@@ -28,7 +28,7 @@ describe("five people meet", () => {
   });
 
   test("each sees and hears all others", () =>
-    each((page, name) => allFlow(page, others(name).flatMap((other) => [`${other}/camera`, `${other}/microphone`]), 2, 60)));
+    each((page, name) => allFlow(page, others(name).flatMap((other) => [`${other}/camera`, `${other}/microphone`]), 2)));
 
   test("each has a tile, and all fit on the screen", () =>
     each(async (page, name) => {
@@ -74,7 +74,7 @@ describe("five people meet", () => {
     await ada.keyboard.type("Is this <b>on</b>?");
     await ada.keyboard.press("Enter");
     await each(async (page, name) => {
-      await until("the message is here", 10, async () => /Ada.*Is this <b>on<\/b>\?/s.test(await page.locator("#messages").textContent()));
+      await until("the message is here", PATIENCE, async () => /Ada.*Is this <b>on<\/b>\?/s.test(await page.locator("#messages").textContent()));
       if (name === "Ada") return;
       assert.equal(await page.locator("#unread").innerText(), "1");
       await page.click("#chat-button");
@@ -103,7 +103,7 @@ describe("five people meet", () => {
     const numbers = tile(page, "Eve").locator(".numbers");
     assert.equal(await numbers.isVisible(), false);
     await page.getByRole("button", { name: "Numbers of Eve" }).click();
-    await until("all numbers", 20, async () =>
+    await until("all numbers", PATIENCE, async () =>
       /Resolution\d+ × \d+.*Frames\/s[1-9].*Video.*(k|M)bit\/s VP8.*Audio\d+ kbit\/s opus.*Loss\d.*Layer\d of \d/s.test(await numbers.textContent()),
     );
     await press("Dan", "numbers-button");
@@ -141,7 +141,7 @@ describe("five people meet", () => {
     await pages.get("Eve").locator("#lobby").waitFor();
     for (const name of others("Eve")) await tile(pages.get(name), "Eve").waitFor({ state: "detached" });
     assert.equal(await pages.get("Ada").locator("#count").innerText(), "4 people");
-    await until("Eve's camera", 20, () => pages.get("Eve").evaluate(() => document.getElementById("camera").value !== ""));
+    await until("Eve's camera", PATIENCE, () => pages.get("Eve").evaluate(() => document.getElementById("camera").value !== ""));
     await press("Eve", "join-button");
     await each((page) => allFlow(page, ["Eve/camera", "Eve/microphone"]), others("Eve"));
   });
@@ -166,7 +166,7 @@ describe("where a token is needed", () => {
     await server?.stop();
   });
 
-  const problem = (page, pattern) => until(`${pattern}`, 10, async () => pattern.test(await page.locator("#problem").innerText()));
+  const problem = (page, pattern) => until(`${pattern}`, PATIENCE, async () => pattern.test(await page.locator("#problem").innerText()));
 
   test("who has none is asked for one, told what is wrong with it, and let in by a good one", async () => {
     const page = await openRoom(browser, server, "guarded");
