@@ -9,6 +9,7 @@
 //! has one certificate for good. A description that cannot be used changes nothing.
 
 mod answering;
+mod client;
 mod numbers;
 mod offering;
 mod slot;
@@ -21,6 +22,7 @@ use str0m::IceCreds;
 use str0m::crypto::Fingerprint;
 
 use self::answering::{Known, check_fingerprint};
+pub use self::client::ConferenceClient;
 use self::numbers::Numbers;
 use self::offering::Accepted;
 use self::slot::{Row, Slot};

@@ -34,7 +34,7 @@ mod write;
 
 pub use answer::{AnswerOptions, LAYERS_MAX, Purpose, TRACKS_MAX, read_offer};
 pub use channels::{BUFFERED_BYTES_MAX, ChannelEvent, DataRefused, Delivery, LOSSY_BYTES_MAX, MESSAGE_BYTES_MAX};
-pub use conference::{Conference, ConferenceOptions, Described, Down, Section, Up, UpWish};
+pub use conference::{Conference, ConferenceClient, ConferenceOptions, Described, Down, Section, Up, UpWish};
 pub use context::Context;
 pub use error::Error;
 pub use fragment::Fragment;

@@ -11,7 +11,7 @@
 mod limits;
 mod made_up;
 mod spec;
-mod state;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
@@ -95,7 +95,7 @@ impl Peer {
     ) -> Result<(Peer, Negotiated), Error> {
         let mut ssrcs = random::ssrcs()?;
         let plan = Plan::new(offer, options.purpose, || ssrcs.next().unwrap_or_default())?;
-        let mut peer = Peer::new(context, now, Kind { is_server: true, tcp: true, has_data: false })?;
+        let mut peer = Peer::new(context, now, Kind::SERVER)?;
         peer.candidates = options.candidates.to_vec();
         peer.is_viewer = matches!(options.purpose, Purpose::Send { .. });
         peer.begin(now, &plan.remote, false)?;
@@ -106,7 +106,7 @@ impl Peer {
 
     /// Makes an offer, as a client: full ICE, controlling. Nothing is sent before `accept_answer`.
     pub fn offer(context: &Context, now: Instant, options: &OfferOptions<'_>) -> Result<(Peer, String), Error> {
-        let mut peer = Peer::new(context, now, Kind { is_server: false, tcp: options.tcp, has_data: false })?;
+        let mut peer = Peer::new(context, now, Kind { tcp: options.tcp, ..Kind::CLIENT })?;
         let mut ssrcs = random::ssrcs()?;
         let (text, pending) = peer.with_transport("actpass", |number, transport| {
             offer::make(options, transport, number, || ssrcs.next().unwrap_or_default())
@@ -121,19 +121,19 @@ impl Peer {
         let accepted = offer::read_answer(&pending, answer)?;
         self.start(&accepted.remote, Some(accepted.is_dtls_client))?;
         for candidate in &accepted.candidates {
-            self.add_remote_candidate(candidate);
+            self.add_candidate(candidate);
         }
         Ok(Negotiated { sdp: answer.into(), media: accepted.media })
     }
 
     /// A server whose media sections change over its life (`Conference`). Its peer answers checks as long as it is there.
     pub(crate) fn for_conference(context: &Context, now: Instant, has_data: bool) -> Result<Peer, Error> {
-        let peer = Peer::new(context, now, Kind { is_server: true, tcp: true, has_data })?;
+        let peer = Peer::new(context, now, Kind { has_data, ..Kind::SERVER })?;
         Ok(Peer { is_viewer: true, ..peer })
     }
 
-    fn new(context: &Context, now: Instant, kind: Kind) -> Result<Peer, Error> {
-        let Kind { is_server, tcp, has_data } = kind;
+    pub(crate) fn new(context: &Context, now: Instant, kind: Kind) -> Result<Peer, Error> {
+        let Kind { is_server, is_controlling, tcp, has_data } = kind;
         let local = random::credentials()?;
         let config = RtcConfig::new()
             .set_crypto_provider(context.crypto.clone())
@@ -146,7 +146,7 @@ impl Peer {
             .clear_codecs()
             .clear_extension_map();
         let (mut rtc, seam) = context.with_seam(|| config.build(now));
-        rtc.direct_api().set_ice_controlling(!is_server);
+        rtc.direct_api().set_ice_controlling(is_controlling);
         for candidate in made_up_candidates(is_server, tcp)? {
             rtc.add_local_candidate(candidate);
         }
@@ -190,13 +190,14 @@ impl Peer {
     }
 
     /// `is_dtls_client` is `None` where DTLS is to wait.
-    fn start(&mut self, remote: &RemoteTransport, is_dtls_client: Option<bool>) -> Result<(), Error> {
+    pub(crate) fn start(&mut self, remote: &RemoteTransport, is_dtls_client: Option<bool>) -> Result<(), Error> {
         self.call(|rtc| {
             let mut api = rtc.direct_api();
             api.set_remote_ice_credentials(remote.credentials.clone());
             api.set_remote_fingerprint(remote.fingerprint.clone());
         });
         if let Some(is_client) = is_dtls_client {
+            self.is_dtls_client = is_client;
             self.start_dtls(is_client)?;
         }
         self.checks.remote = Some(remote.credentials.clone());
@@ -486,7 +487,7 @@ impl Peer {
         };
         if !self.is_server {
             for candidate in &fragment.candidates {
-                self.add_remote_candidate(candidate);
+                self.add_candidate(candidate);
             }
         }
         Ok(answer)
@@ -544,13 +545,12 @@ impl Peer {
         Ok(())
     }
 
-    fn add_remote_candidate(&mut self, text: &str) {
-        // What cannot be read (a protocol of tomorrow, a host name of mDNS) is a candidate less, not an error.
-        self.call(|rtc| {
-            if let Ok(candidate) = IceCandidate::from_sdp_string(text) {
-                rtc.add_remote_candidate(candidate);
-            }
-        });
+    /// As a client, takes one of the server's ("candidate:…"). What cannot be read (a protocol of tomorrow, a host name of mDNS)
+    /// is a candidate less, not an error.
+    pub fn add_candidate(&mut self, text: &str) {
+        if let Ok(candidate) = IceCandidate::from_sdp_string(text) {
+            self.call(|rtc| rtc.add_remote_candidate(candidate));
+        }
     }
 
     /// The peer has data channels and takes messages so long; the channels are ours to open, or its.

@@ -2,11 +2,18 @@
 
 /// What a peer connection is to be.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
+pub(crate) struct Kind {
     pub is_server: bool,
+    /// It is the one who nominates.
+    pub is_controlling: bool,
     pub tcp: bool,
     /// It may have data channels.
     pub has_data: bool,
+}
+
+impl Kind {
+    pub const SERVER: Kind = Kind { is_server: true, is_controlling: false, tcp: true, has_data: false };
+    pub const CLIENT: Kind = Kind { is_server: false, is_controlling: true, tcp: false, has_data: false };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ mod answers;
 mod certificates;
 mod common;
 mod conference;
+mod conference_client;
 mod corpus;
 mod handshake;
 mod hostile_sdp;
