@@ -49,10 +49,12 @@ pub struct Basics {
 
 impl Basics {
     pub(crate) fn api(&self) -> Result<Api> {
-        ensure!(self.url.starts_with("http://"), "--url {}: only http:// is understood here", self.url);
+        // LiveKit's clients call the same server so.
+        let url = self.url.strip_prefix("ws://").map_or_else(|| self.url.clone(), |rest| format!("http://{rest}"));
+        ensure!(url.starts_with("http://"), "--url {url}: only http:// is understood here");
         let agent =
             ureq::Agent::config_builder().timeout_global(Some(HTTP_TIMEOUT)).http_status_as_error(false).build();
-        Ok(Api { agent: agent.into(), url: self.url.trim_end_matches('/').into(), token: self.token.clone() })
+        Ok(Api { agent: agent.into(), url: url.trim_end_matches('/').into(), token: self.token.clone() })
     }
 
     /// Prints the report, and what was not held; returns whether all was.

@@ -1,11 +1,13 @@
-//! `millrace load rooms`: WHIP publishers and WHEP viewers, thousands on one core, that measure what a viewer would see.
+//! `millrace load rooms`: publishers and viewers by WHIP and WHEP or by LiveKit's signalling, thousands on one core, that measure
+//! what a viewer would see.
 //!
 //! In: a server's URL. Out: bitrate, loss, order, latency and join times as the viewers saw them, and the server's CPU
-//! time per packet that arrived. Everything is real: HTTP, ICE, DTLS, SRTP, NACK, transport feedback and reports.
+//! time per packet that arrived. Everything is real: HTTP or WebSocket, ICE, DTLS, SRTP, NACK, transport feedback and reports.
 //! Cost: about a microsecond of CPU per received packet, most of it the kernel's.
 
 mod frames;
 mod join;
+mod lobby;
 mod publisher;
 mod report;
 mod service;
@@ -25,11 +27,13 @@ use wire::{Bitrate, Token, UdpOptions};
 pub use report::Report;
 
 use join::{Target, Video};
+use lobby::{Guest, Lobby};
 use service::{Joining, LoadService, Message, Totals};
+use viewer::Check;
 
-use crate::clients::{Addresses, Common, in_parallel, one_in, sleep_until};
+use crate::clients::{Addresses, Api, Common, in_parallel, one_in, sleep_until};
 
-/// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
+/// Publishes made-up video by WHIP and watches it by WHEP, or both in a LiveKit room, with as many viewers as asked for.
 ///
 /// On loopback every viewer has an IP address of its own (127.0.0.0/8), so one thread and one socket play thousands.
 #[derive(Clone, Debug, Parser)]
@@ -40,10 +44,13 @@ pub struct Args {
     /// Where to watch at servers with other paths, such as http://127.0.0.1:8889/{stream}/whep.
     #[arg(long, value_name = "URL", value_parser = join::template)]
     pub whep_url: Option<String>,
+    /// How to join by LiveKit's signalling instead.
+    #[command(flatten)]
+    pub livekit: lobby::Options,
     /// Streams to publish.
     #[arg(long, default_value_t = 1)]
     pub publishers: u32,
-    /// Viewers in all, spread evenly over the streams.
+    /// Viewers in all, spread evenly over the streams; with --livekit each has all streams.
     #[arg(long, default_value_t = 100)]
     pub subscribers: u32,
     /// Video bitrate of each stream: a number with k or M.
@@ -70,7 +77,7 @@ pub struct Args {
     /// Checks and times the last packet of each frame only: for servers that cut frames into packets anew.
     #[arg(long)]
     pub by_frame: bool,
-    /// Name of the streams; a number is put behind it.
+    /// Name of the streams, or with --livekit of participants; a number is put behind it.
     #[arg(long, default_value = "load")]
     pub name: String,
     /// What every load generator is told.
@@ -100,27 +107,46 @@ pub fn run(args: &Args) -> Result<bool> {
 pub fn measure(args: &Args) -> Result<Report> {
     let run = Run::start(args)?;
     let report = run.measure();
-    // Whatever came of it: the server is to be as it was before.
-    run.leave(&run.resources());
+    // Whatever came of it: the server is to be as it was before. Publishers came first, and go last.
+    let sessions = std::mem::take(&mut *run.sessions());
+    run.leave(sessions.into_iter().rev());
     report
 }
 
 /// The threads that play the clients, and how to join more.
 struct Run<'a> {
     args: &'a Args,
-    target: Target,
+    api: Api,
+    entrance: Entrance,
     workers: Vec<(WorkerHandle<Message>, Mailbox<Message>)>,
     video: Video,
-    /// The URLs of sessions that are open until the end.
-    resources: Mutex<Vec<String>>,
+    /// Those that are open until the end.
+    sessions: Mutex<Vec<Session>>,
 }
 
-/// A viewer that has joined: the URL of its session, and where it is played.
+/// How clients join.
+enum Entrance {
+    Http(Target),
+    Livekit(Lobby),
+}
+
+/// A session at the server.
+enum Session {
+    /// Its URL.
+    Http(String),
+    Livekit(Guest),
+}
+
+/// A viewer that has joined, and where it is played.
 struct Watching {
-    resource: String,
+    session: Session,
     thread: usize,
     client: usize,
 }
+
+/// How long those who have joined may take until they get something, and how often is looked.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+const SETTLE_LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long a load thread may take to forget a viewer that leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -146,42 +172,66 @@ impl<'a> Run<'a> {
             let handle = bound.run(move || LoadService::new(Instant::now(), epoch, socket.link, addresses))?;
             workers.push((handle, mailbox));
         }
-        let own = |path| format!("{}/{path}/{}", api.url, join::STREAM);
-        let target = Target {
-            whip_url: args.whip_url.clone().unwrap_or_else(|| own("whip")),
-            whep_url: args.whep_url.clone().unwrap_or_else(|| own("whep")),
-            by_frame: args.by_frame,
-            context: webrtc::Context::new()?,
-            api,
+        let (own, context) = (|path| format!("{}/{path}/{}", api.url, join::STREAM), webrtc::Context::new()?);
+        let entrance = if args.livekit.livekit {
+            Entrance::Livekit(Lobby::new(&api.url, &args.livekit, context)?)
+        } else {
+            let whip_url = args.whip_url.clone().unwrap_or_else(|| own("whip"));
+            let whep_url = args.whep_url.clone().unwrap_or_else(|| own("whep"));
+            Entrance::Http(Target { api: api.clone(), whip_url, whep_url, context })
         };
         let (bitrate, frames_per_second, simulcast) = (args.bitrate, args.fps, args.simulcast);
         let video = Video { bitrate, frames_per_second, simulcast, epoch };
-        Ok(Run { args, target, workers, video, resources: Mutex::default() })
+        Ok(Run { args, api, entrance, workers, video, sessions: Mutex::default() })
     }
 
     fn measure(&self) -> Result<Report> {
         let Args { subscribers, joiners, stay, common, .. } = self.args;
         (0..self.args.publishers).try_for_each(|number| self.publish(number))?;
         self.watch(0, *subscribers, None, "joining")?;
+        self.settle(*subscribers as usize)?;
         thread::sleep(common.warm_up);
 
         self.tell_all(|| Message::Reset);
         // Who is not asked may be another server, without such a page.
-        let api = Some(&self.target.api).filter(|_| common.server_pid.is_none());
+        let api = Some(&self.api).filter(|_| common.server_pid.is_none());
         let join = || self.watch(*subscribers, *joiners, *stay, "joining while others watch");
         let ((), counted) = common.count(api, join)?;
         Ok(Report::new(&self.totals()?, (subscribers + joiners) as usize, &counted))
     }
 
-    fn publish(&self, number: u32) -> Result<()> {
-        let stream = format!("{}-{number}", self.args.name);
-        let (joining, resource) = join::publish(&self.target, number as usize, &stream, self.video)?;
-        self.resources().push(resource);
-        self.hand_over(0, joining)
+    /// Waits until so many viewers get something of each of their videos, `SETTLE_MAX` at most: the report shows what is missing.
+    fn settle(&self, viewers: usize) -> Result<()> {
+        let end = Instant::now() + SETTLE_MAX;
+        while Instant::now() < end {
+            let totals = self.totals()?;
+            let seen = totals.iter().flat_map(|part| &part.viewers);
+            if seen.filter(|seen| seen.packets > 0 && seen.silent == 0).count() >= viewers {
+                break;
+            }
+            thread::sleep(SETTLE_LOOK_EVERY);
+        }
+        Ok(())
     }
 
-    fn resources(&self) -> MutexGuard<'_, Vec<String>> {
-        self.resources.lock().expect("nobody panics under this lock")
+    fn publish(&self, number: u32) -> Result<()> {
+        let (stream, client) = (format!("{}-{number}", self.args.name), number as usize);
+        match &self.entrance {
+            Entrance::Http(target) => {
+                let (joining, resource) = join::publish(target, client, &stream, self.video)?;
+                self.sessions().push(Session::Http(resource));
+                self.hand_over(0, joining)
+            }
+            Entrance::Livekit(lobby) => {
+                let guest = lobby.publish(client, &stream, self.video, self.workers[0].1.clone())?;
+                self.sessions().push(Session::Livekit(guest));
+                Ok(())
+            }
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.sessions.lock().expect("nobody panics under this lock")
     }
 
     /// Joins viewers `first..first + count` at the asked-for rate, and lets them go after `stay`.
@@ -189,12 +239,11 @@ impl<'a> Run<'a> {
         let progress = self.args.common.progress(count.into(), what);
         let (joined, to_leave) = mpsc::sync_channel::<(Instant, Watching)>(count as usize);
         let done = thread::scope(|scope| {
-            scope.spawn(move || to_leave.into_iter().for_each(|(at, watching)| self.end(at, &watching)));
+            scope.spawn(move || to_leave.into_iter().for_each(|(at, watching)| self.end(at, watching)));
             let (_, done) = in_parallel(count as usize, self.args.join_rate.max(0.1), |index| {
-                let (joining, watching) = self.watch_one(first + index as u32)?;
-                let handed = self.hand_over(watching.thread, joining);
+                let (watching, handed) = self.watch_one(first + index as u32)?;
                 match stay {
-                    None => self.resources().push(watching.resource),
+                    None => self.sessions().push(watching.session),
                     Some(stay) => {
                         let leaving = joined.send((Instant::now() + stay, watching));
                         leaving.ok().context("the other end listens until all have joined")?;
@@ -210,25 +259,37 @@ impl<'a> Run<'a> {
         done
     }
 
-    fn end(&self, at: Instant, watching: &Watching) {
+    fn end(&self, at: Instant, watching: Watching) {
         sleep_until(at);
         // First here: who is told by the server that it has ended counts as failed. Who does not keep up shows it too.
         let (done, gone) = mpsc::sync_channel(0);
         let _ = self.workers[watching.thread].1.send(Message::Leave { client: watching.client, done });
         let _ = gone.recv_timeout(LEAVE_TIMEOUT);
-        self.leave(std::slice::from_ref(&watching.resource));
+        self.leave([watching.session]);
     }
 
-    fn watch_one(&self, viewer: u32) -> Result<(Joining, Watching)> {
+    /// Joins a viewer; also says whether it has got to its thread.
+    fn watch_one(&self, viewer: u32) -> Result<(Watching, Result<()>)> {
         let args = self.args;
-        let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
         let threads = usize::from(args.common.threads.max(1));
         let thread = if viewer < args.subscribers { viewer as usize % threads } else { threads };
         let client = (args.publishers + viewer) as usize;
         ensure!(client < Addresses::MAX, "more than {} clients on one thread; use --threads", Addresses::MAX);
         let is_sample = (viewer as usize).is_multiple_of(one_in(args.sample));
-        let (joining, resource) = join::watch(&self.target, client, &stream, is_sample)?;
-        Ok((joining, Watching { resource, thread, client }))
+        let check = Check { is_sample, by_frame: args.by_frame };
+        let (session, handed) = match &self.entrance {
+            Entrance::Http(target) => {
+                let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
+                let (joining, resource) = join::watch(target, client, &stream, check)?;
+                (Session::Http(resource), self.hand_over(thread, joining))
+            }
+            Entrance::Livekit(lobby) => {
+                let (identity, streams) = (format!("{}-viewer-{viewer}", args.name), args.publishers as usize);
+                let inlet = self.workers[thread].1.clone();
+                (Session::Livekit(lobby.watch(client, &identity, (check, streams), inlet)?), Ok(()))
+            }
+        };
+        Ok((Watching { session, thread, client }, handed))
     }
 
     fn hand_over(&self, thread: usize, joining: Joining) -> Result<()> {
@@ -250,9 +311,16 @@ impl<'a> Run<'a> {
         (0..self.workers.len()).map(|_| totals.recv_timeout(wait).context("a load thread does not answer")).collect()
     }
 
-    fn leave(&self, resources: &[String]) {
-        // RFC 9725 §4.2. A server that does not let us is not asked again.
-        if let Err(error) = resources.iter().try_for_each(|resource| self.target.api.delete(resource).map(drop)) {
+    fn leave(&self, sessions: impl IntoIterator<Item = Session>) {
+        let ended = sessions.into_iter().try_for_each(|session| match session {
+            // RFC 9725 §4.2. A server that does not let us is not asked again.
+            Session::Http(resource) => self.api.delete(&resource).map(drop),
+            Session::Livekit(guest) => {
+                guest.leave();
+                Ok(())
+            }
+        });
+        if let Err(error) = ended {
             eprintln!("{error:#}");
         }
     }

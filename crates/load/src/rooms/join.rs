@@ -19,8 +19,6 @@ pub struct Target {
     /// Where to publish and to watch, with [`STREAM`] in the place of the stream's name.
     pub whip_url: String,
     pub whep_url: String,
-    /// Viewers check and time the last packet of each frame only.
-    pub by_frame: bool,
     pub context: Context,
 }
 
@@ -51,7 +49,7 @@ const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM_POLL: Duration = Duration::from_millis(100);
 
 /// What both ask for: one video.
-const VIDEO: OfferOptions<'static> = OfferOptions {
+pub const VIDEO: OfferOptions<'static> = OfferOptions {
     direction: Direction::Receive,
     audio: false,
     video: &[Codec::Vp8],
@@ -66,11 +64,11 @@ pub fn publish(target: &Target, client: usize, stream: &str, video: Video) -> Re
     let options = OfferOptions { direction: Direction::Send, rids, stream, ..VIDEO };
     let started = Instant::now();
     let (peer, media, resource) = exchange(target, &options, &target.whip_url.replace(STREAM, stream), started)?;
-    Ok((Joining { client, peer, started, media, part: Part::Publish(video) }, resource))
+    Ok((Joining { client, peer, started, media: vec![media], part: Part::Publish(video) }, resource))
 }
 
 /// Watches `stream`. Returns the client, to be connected, and the URL of its resource.
-pub fn watch(target: &Target, client: usize, stream: &str, is_sample: bool) -> Result<(Joining, String)> {
+pub fn watch(target: &Target, client: usize, stream: &str, check: Check) -> Result<(Joining, String)> {
     let options = OfferOptions { stream, ..VIDEO };
     let url = target.whep_url.replace(STREAM, stream);
     let first = Instant::now();
@@ -81,8 +79,7 @@ pub fn watch(target: &Target, client: usize, stream: &str, is_sample: bool) -> R
             joined => break (started, joined?),
         }
     };
-    let check = Check { is_sample, by_frame: target.by_frame };
-    Ok((Joining { client, peer, started, media, part: Part::Watch(check) }, resource))
+    Ok((Joining { client, peer, started, media: vec![media], part: Part::Watch(check) }, resource))
 }
 
 /// There is no such stream, at least not yet; with what the server says.

@@ -31,6 +31,8 @@ pub struct Report {
     pub packets_per_second: f64,
     /// Bitrate of all viewers.
     pub mbit_per_second: f64,
+    /// Videos of which a viewer got nothing, over all viewers.
+    pub silent: usize,
     /// Bitrate of the slowest, the middle and the fastest viewer.
     pub viewer_kbps: [f64; 3],
     /// Packets that did not come the first time: never, or as retransmissions.
@@ -53,7 +55,7 @@ pub struct Report {
     pub keyframe_requests: u64,
     /// From the publisher's send to the viewer's receive.
     pub latency: Percentiles,
-    /// From the HTTP request until the handshake was done.
+    /// From the HTTP request, of whichever kind, until the handshake was done.
     pub join: Percentiles,
     /// From the HTTP request to the first media packet.
     pub first_packet: Percentiles,
@@ -92,6 +94,7 @@ impl Report {
             bytes,
             packets_per_second: packets as f64 / seconds,
             mbit_per_second: bytes as f64 * 8.0 / seconds / 1e6,
+            silent: seen().map(|viewer| viewer.silent).sum(),
             viewer_kbps: [rate(0.0), rate(0.5), rate(1.0)],
             lost,
             loss: lost as f64 / (packets + lost).max(1) as f64,
@@ -146,6 +149,9 @@ impl fmt::Display for Report {
         let [slowest, middle, fastest] = self.viewer_kbps;
         let kbps = format!("{slowest:.0} / {middle:.0} / {fastest:.0} kbit/s (slowest, median, fastest)");
         table.fact("per viewer", kbps);
+        if self.silent > 0 {
+            table.fact("silent", format!("{} videos, of which nothing came", self.silent));
+        }
         let Report { lost, viewers_with_loss, repaired, reordered, duplicates, damaged, decrypted, .. } = self;
         let percent = self.loss * 100.0;
         table.fact("lost", format!("{lost} ({percent:.5} %), {viewers_with_loss} viewers; {repaired} repaired"));

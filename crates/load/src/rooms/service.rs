@@ -7,7 +7,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use engine::Service;
+use measure::percentiles::Times;
 use srtp::{Opener, Sealer, SessionKeys};
+use tokio::sync::oneshot;
 use webrtc::{Media, Output, Peer, Remote};
 use wheel::{TimerId, Wheel};
 use wire::rtp::{self, Kind};
@@ -17,12 +19,22 @@ use super::join::Video;
 use super::publisher::Publisher;
 use super::viewer::{Check, Seen, Viewer};
 use crate::clients::Addresses;
-use measure::percentiles::Times;
 
 /// What the load threads are told.
 pub enum Message {
     /// A client whose offer was answered; it connects now.
     Join(Box<Joining>),
+    /// What a viewer gets from now on.
+    Tracks {
+        client: usize,
+        media: Vec<Media>,
+        /// It is let go of when the viewer knows.
+        done: oneshot::Sender<()>,
+    },
+    /// Where a client's server is, too.
+    Candidate { client: usize, candidate: String },
+    /// A client whose session the server has ended.
+    Ended { client: usize, why: String },
     /// A viewer that has ended its session.
     Leave {
         client: usize,
@@ -41,8 +53,8 @@ pub struct Joining {
     pub peer: Peer,
     /// When the join began, before the HTTP request.
     pub started: Instant,
-    /// What its section of the answer says.
-    pub media: Media,
+    /// What its description says: the sections that it publishes or watches.
+    pub media: Vec<Media>,
     pub part: Part,
 }
 
@@ -54,7 +66,7 @@ pub enum Part {
 }
 
 enum Role {
-    Joining(Media, Part),
+    Joining(Vec<Media>, Part),
     Viewer(Viewer),
     Publisher(Publisher),
 }
@@ -67,6 +79,7 @@ struct Client {
     role: Role,
     /// Whether it watched when the counting began: a newcomer starts at a stored keyframe, which is old by nature.
     is_settled: bool,
+    has_failed: bool,
     /// The wheel's entry for the client's next deadline.
     timer: Option<(Instant, TimerId)>,
 }
@@ -86,10 +99,22 @@ impl Client {
         let (opener, sealer) = (Opener::new(keys).ok()?, Sealer::new(keys).ok()?);
         let Role::Joining(media, part) = &self.role else { return None };
         self.role = match *part {
-            Part::Publish(video) => Role::Publisher(Publisher::new(now, video, media.clone(), opener, sealer)),
-            Part::Watch(check) => Role::Viewer(Viewer::new(now, media, opener, sealer, check)?),
+            Part::Publish(video) => Role::Publisher(Publisher::new(now, video, media.first()?.clone(), opener, sealer)),
+            Part::Watch(check) => {
+                let mut viewer = Viewer::new(now, opener, sealer, check);
+                viewer.set_tracks(now, media);
+                Role::Viewer(viewer)
+            }
         };
         Some(())
+    }
+
+    fn set_tracks(&mut self, now: Instant, tracks: Vec<Media>) {
+        match &mut self.role {
+            Role::Joining(media, _) => *media = tracks,
+            Role::Viewer(viewer) => viewer.set_tracks(now, &tracks),
+            Role::Publisher(_) => {}
+        }
     }
 }
 
@@ -109,6 +134,8 @@ pub struct Totals {
     pub first_packet: Times,
     pub first_keyframe: Times,
     pub failed: usize,
+    /// Of the first of them.
+    pub why_failed: Option<String>,
 }
 
 pub struct LoadService {
@@ -142,7 +169,8 @@ impl LoadService {
         let local = Some(self.addresses.of(number).into());
         let path = Path { link: self.link, remote: ([127, 0, 0, 1], 9).into(), local };
         let (peer_timeout, role) = (Some(now), Role::Joining(media, part));
-        let client = Client { path, peer, peer_timeout, started, role, is_settled: false, timer: None };
+        let client =
+            Client { path, peer, peer_timeout, started, role, is_settled: false, has_failed: false, timer: None };
         self.clients[number] = Some(client);
         self.drive(now, number, true, out);
         self.schedule(number);
@@ -175,10 +203,9 @@ impl LoadService {
                 }
                 Output::PathChanged(remote) => client.path.remote = remote.addr,
                 Output::Channel(_) => {}
-                Output::Ended(_) => {
-                    self.totals.failed += 1;
+                Output::Ended(reason) => {
                     client.peer_timeout = None;
-                    return;
+                    return self.fail(number, format!("{reason:?}"));
                 }
                 Output::Timeout(at) => {
                     client.peer_timeout = Some(at);
@@ -186,6 +213,21 @@ impl LoadService {
                 }
             }
         }
+    }
+
+    fn fail(&mut self, number: usize, why: String) {
+        let Some(Some(client)) = self.clients.get_mut(number) else { return };
+        if !std::mem::replace(&mut client.has_failed, true) {
+            self.totals.failed += 1;
+            self.totals.why_failed.get_or_insert(why);
+        }
+    }
+
+    fn add_candidate(&mut self, now: Instant, number: usize, candidate: &str, out: &mut Outbox) {
+        let Some(Some(client)) = self.clients.get_mut(number) else { return };
+        client.peer.add_candidate(candidate);
+        self.drive(now, number, true, out);
+        self.schedule(number);
     }
 
     /// Moves the client's entry on the wheel forward when its next deadline is earlier than that.
@@ -201,10 +243,10 @@ impl LoadService {
         client.timer = Some((at, self.wheel.insert(at, number)));
     }
 
-    fn totals(&mut self) -> Totals {
+    fn totals(&self) -> Totals {
         let mut totals = self.totals.clone();
-        for client in self.clients.iter_mut().flatten() {
-            match &mut client.role {
+        for client in self.clients.iter().flatten() {
+            match &client.role {
                 Role::Viewer(viewer) => {
                     let seen = viewer.finish();
                     let marks = [
@@ -260,6 +302,14 @@ impl Service for LoadService {
     fn handle_message(&mut self, now: Instant, message: Message, out: &mut Outbox) {
         match message {
             Message::Join(joining) => self.join(now, *joining, out),
+            Message::Tracks { client, media, done } => {
+                if let Some(Some(client)) = self.clients.get_mut(client) {
+                    client.set_tracks(now, media);
+                }
+                drop(done);
+            }
+            Message::Candidate { client, candidate } => self.add_candidate(now, client, &candidate, out),
+            Message::Ended { client, why } => self.fail(client, why),
             Message::Leave { client, done } => {
                 self.leave(client);
                 drop(done);

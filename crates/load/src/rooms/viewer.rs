@@ -27,6 +27,8 @@ pub struct Seen {
     /// Packets that came damaged or with a wrong tag, among those that were decrypted.
     pub damaged: u64,
     pub decrypted: u64,
+    /// Videos of which nothing came.
+    pub silent: usize,
     pub first_packet: Option<Instant>,
     pub first_keyframe: Option<Instant>,
 }
@@ -41,44 +43,72 @@ pub struct Check {
 }
 
 pub struct Viewer {
-    ssrc: u32,
-    rtx_ssrc: Option<u32>,
+    tracks: Vec<Track>,
     transport_cc: Option<u8>,
-    own_ssrc: u32,
     opener: Opener,
     sealer: Sealer,
-    receiver: Receiver,
     recorder: TransportRecorder,
     check: Check,
-    highest: Option<Seq>,
     report_at: Instant,
+    /// Without the losses of tracks that are still there.
+    seen: Seen,
+}
+
+/// One video that comes.
+struct Track {
+    ssrc: u32,
+    rtx_ssrc: Option<u32>,
+    receiver: Receiver,
+    highest: Option<Seq>,
+    /// Since the counting began.
+    packets: u64,
     /// Packets that were missing when the counting began.
     missing_before: u64,
-    pub seen: Seen,
 }
+
+impl Track {
+    fn lost(&self) -> u64 {
+        self.receiver.lost().saturating_sub(self.missing_before)
+    }
+}
+
+/// Of who sends nothing but reports.
+const OWN_SSRC: u32 = 0x5555_5555;
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const RTCP_MAX: usize = 1_200;
 
+/// What one report has room for (RFC 3550 §6.4.2).
+const REPORT_BLOCKS_MAX: usize = 31;
+
 impl Viewer {
-    /// `None`: the viewer's section of the answer names no SSRC.
-    pub fn new(now: Instant, media: &Media, opener: Opener, sealer: Sealer, check: Check) -> Option<Self> {
-        let (ssrc, rtx_ssrc) = media.rx.first().copied()?;
-        Some(Viewer {
-            ssrc,
-            rtx_ssrc,
-            transport_cc: media.extension_id(Extension::TransportCc),
-            own_ssrc: ssrc ^ 0x5555_5555,
+    pub fn new(now: Instant, opener: Opener, sealer: Sealer, check: Check) -> Self {
+        Viewer {
+            tracks: Vec::new(),
+            transport_cc: None,
             opener,
             sealer,
-            receiver: Receiver::new(now, ssrc, media.codec),
             recorder: TransportRecorder::new(now),
             check,
-            highest: None,
             report_at: now + REPORT_INTERVAL,
-            missing_before: 0,
             seen: Seen::default(),
-        })
+        }
+    }
+
+    /// What comes from now on, by the SSRCs that the server names; what comes already goes on.
+    pub fn set_tracks(&mut self, now: Instant, media: &[Media]) {
+        self.transport_cc = media.iter().find_map(|media| media.extension_id(Extension::TransportCc));
+        let named = |ssrc| media.iter().any(|media| media.rx.first().is_some_and(|(named, _)| *named == ssrc));
+        for ended in self.tracks.extract_if(.., |track| !named(track.ssrc)) {
+            self.seen.lost += ended.lost();
+        }
+        for media in media {
+            let Some((ssrc, rtx_ssrc)) = media.rx.first().copied() else { continue };
+            if self.tracks.iter().all(|track| track.ssrc != ssrc) {
+                let receiver = Receiver::new(now, ssrc, media.codec);
+                self.tracks.push(Track { ssrc, rtx_ssrc, receiver, highest: None, packets: 0, missing_before: 0 });
+            }
+        }
     }
 
     /// Takes a media datagram. Returns the stamp of a packet that was decrypted and came the first time.
@@ -90,17 +120,15 @@ impl Viewer {
             self.recorder.on_packet(now, u16::from_be_bytes(*seq));
         }
         let (ssrc, seq, timestamp, len) = (packet.ssrc(), packet.seq(), packet.timestamp(), data.len());
-        if Some(ssrc) == self.rtx_ssrc {
-            return self.handle_rtx(now, data);
+        let index = self.tracks.iter().position(|track| track.ssrc == ssrc || track.rtx_ssrc == Some(ssrc))?;
+        if self.tracks[index].rtx_ssrc == Some(ssrc) {
+            return self.handle_rtx(now, index, data);
         }
-        if ssrc != self.ssrc {
-            return None;
-        }
-        if self.receiver.on_packet(now, seq, timestamp, false).is_err() {
+        if self.tracks[index].receiver.on_packet(now, seq, timestamp, false).is_err() {
             self.seen.duplicates += 1;
             return None;
         }
-        self.count(now, seq, len);
+        self.count(now, index, seq, len);
         if !self.check.is_sample {
             return None;
         }
@@ -112,27 +140,29 @@ impl Viewer {
     }
 
     /// A retransmission: its payload says which packet it is (RFC 4588 §4).
-    fn handle_rtx(&mut self, now: Instant, data: &mut [u8]) -> Option<Stamp> {
+    fn handle_rtx(&mut self, now: Instant, index: usize, data: &mut [u8]) -> Option<Stamp> {
         let len = self.opener.open_rtp(data).ok()?;
         let plain = data.get(..len)?;
         let packet = RtpPacket::parse(plain).ok()?;
         let original = Seq(u16::from_be_bytes(*packet.payload().first_chunk()?));
-        if self.receiver.on_packet(now, original, packet.timestamp(), true).is_err() {
+        if self.tracks[index].receiver.on_packet(now, original, packet.timestamp(), true).is_err() {
             // Probes are made of packets that came already.
             return None;
         }
         self.seen.repaired += 1;
-        self.count(now, original, len);
+        self.count(now, index, original, len);
         self.read(now, plain, 2)
     }
 
-    fn count(&mut self, now: Instant, seq: Seq, len: usize) {
+    fn count(&mut self, now: Instant, index: usize, seq: Seq, len: usize) {
         self.seen.packets += 1;
         self.seen.bytes += len as u64;
         self.seen.first_packet.get_or_insert(now);
-        let step = self.highest.map_or(1, |highest| highest.distance_to(seq));
+        let track = &mut self.tracks[index];
+        track.packets += 1;
+        let step = track.highest.map_or(1, |highest| highest.distance_to(seq));
         if step > 0 {
-            self.highest = Some(seq);
+            track.highest = Some(seq);
         } else {
             self.seen.reordered += 1;
         }
@@ -140,7 +170,8 @@ impl Viewer {
 
     fn read(&mut self, now: Instant, plain: &[u8], offset: usize) -> Option<Stamp> {
         let packet = RtpPacket::parse(plain).ok()?;
-        let payload = packet.payload().get(offset..)?;
+        // Some servers send packets of padding alone.
+        let payload = packet.payload().get(offset..).filter(|payload| !payload.is_empty())?;
         self.seen.decrypted += 1;
         let info = wire::codec::inspect(wire::codec::Codec::Vp8, payload, None);
         if info.keyframe && info.starts_frame {
@@ -160,54 +191,60 @@ impl Viewer {
         let Ok(packets) = rtcp::packets(&data[..len]) else { return };
         for packet in packets {
             if let rtcp::Packet::SenderReport(report) = packet
-                && report.info.ssrc == self.ssrc
+                && let Some(track) = self.tracks.iter_mut().find(|track| track.ssrc == report.info.ssrc)
             {
-                self.receiver.on_sender_report(now, report.info.ntp);
+                track.receiver.on_sender_report(now, report.info.ntp);
             }
         }
     }
 
     pub fn poll_timeout(&self) -> Instant {
-        [self.receiver.next_nack_at(), self.recorder.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .fold(self.report_at, Instant::min)
+        let nacks = self.tracks.iter().filter_map(|track| track.receiver.next_nack_at());
+        nacks.chain(self.recorder.poll_timeout()).fold(self.report_at, Instant::min)
     }
 
     /// Sends the NACKs, the transport feedback and the reports that are due.
     pub fn handle_timeout(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
-        let Viewer { sealer, receiver, recorder, own_ssrc, ssrc, .. } = self;
-        if receiver.next_nack_at().is_some_and(|at| at <= now) {
-            let mut lost = Vec::new();
-            receiver.poll_nacks(now, &mut |seq| lost.push(Seq(seq)));
-            if !lost.is_empty() {
-                send(path, sealer, out, |buf| rtcp::write_nack(buf, *own_ssrc, *ssrc, lost));
+        let Viewer { sealer, tracks, recorder, .. } = self;
+        for Track { ssrc, receiver, .. } in tracks.iter_mut() {
+            if receiver.next_nack_at().is_some_and(|at| at <= now) {
+                let mut lost = Vec::new();
+                receiver.poll_nacks(now, &mut |seq| lost.push(Seq(seq)));
+                if !lost.is_empty() {
+                    send(path, sealer, out, |buf| rtcp::write_nack(buf, OWN_SSRC, *ssrc, lost));
+                }
+            }
+            if receiver.take_keyframe_needed() {
+                send(path, sealer, out, |buf| rtcp::write_pli(buf, OWN_SSRC, *ssrc));
             }
         }
-        if receiver.take_keyframe_needed() {
-            send(path, sealer, out, |buf| rtcp::write_pli(buf, *own_ssrc, *ssrc));
-        }
         if recorder.poll_timeout().is_some_and(|at| at <= now) {
-            send(path, sealer, out, |buf| recorder.write_feedback(now, buf, *own_ssrc, *ssrc));
+            let ssrc = tracks.first().map_or(0, |track| track.ssrc);
+            send(path, sealer, out, |buf| recorder.write_feedback(now, buf, OWN_SSRC, ssrc));
         }
         if self.report_at <= now {
             self.report_at = now + REPORT_INTERVAL;
-            let block = receiver.report(now);
-            send(path, sealer, out, |buf| rtcp::write_receiver_report(buf, *own_ssrc, &[block]));
+            let blocks: Vec<_> = tracks.iter_mut().map(|track| track.receiver.report(now)).collect();
+            for blocks in blocks.chunks(REPORT_BLOCKS_MAX) {
+                send(path, sealer, out, |buf| rtcp::write_receiver_report(buf, OWN_SSRC, blocks));
+            }
         }
     }
 
     /// Forgets the counts, but not when the first packets came.
     pub fn reset(&mut self) {
         let Seen { first_packet, first_keyframe, .. } = self.seen;
-        self.missing_before = self.receiver.lost();
+        for track in &mut self.tracks {
+            (track.missing_before, track.packets) = (track.receiver.lost(), 0);
+        }
         self.seen = Seen { first_packet, first_keyframe, ..Seen::default() };
     }
 
     /// What was seen, with what did not come the first time.
-    pub fn finish(&mut self) -> Seen {
-        self.seen.lost = self.receiver.lost().saturating_sub(self.missing_before);
-        self.seen.clone()
+    pub fn finish(&self) -> Seen {
+        let lost = self.seen.lost + self.tracks.iter().map(Track::lost).sum::<u64>();
+        let silent = self.tracks.iter().filter(|track| track.packets == 0).count();
+        Seen { lost, silent, ..self.seen.clone() }
     }
 }
 

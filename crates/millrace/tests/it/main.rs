@@ -17,6 +17,7 @@ mod ice_tcp;
 mod join_storm;
 mod late_joiners;
 mod leaving;
+mod load_livekit;
 mod offers;
 mod offloads;
 #[path = "../../../../tests/support/own_process.rs"]
