@@ -24,7 +24,7 @@ use engine::{Mailbox, Socket, Worker, WorkerConfig, WorkerHandle};
 use measure::text::seconds;
 use wire::{Bitrate, Token, UdpOptions};
 
-pub use report::Report;
+pub use report::{Limits, Report};
 
 use join::{Target, Video};
 use lobby::{Guest, Lobby};
@@ -83,12 +83,9 @@ pub struct Args {
     /// What every load generator is told.
     #[command(flatten)]
     pub common: Common,
-    /// Exit status 1 when a larger share of packets never came, 0 to 1.
-    #[arg(long)]
-    pub max_loss: Option<f64>,
-    /// Exit status 1 when the 99th percentile of latency is larger, in milliseconds.
-    #[arg(long)]
-    pub max_p99: Option<f64>,
+    /// What is asked for.
+    #[command(flatten)]
+    pub limits: Limits,
 }
 
 /// Runs the load and prints the report. False when the asked-for quality was not held.
@@ -97,7 +94,7 @@ pub struct Args {
 /// When the server cannot be reached, refuses a join, or a socket cannot be had.
 pub fn run(args: &Args) -> Result<bool> {
     let report = measure(args)?;
-    args.common.basics.print(&report, &report.failures(args.max_loss, args.max_p99))
+    args.common.basics.print(&report, &report.failures(&args.limits))
 }
 
 /// Runs the load.

@@ -10,6 +10,31 @@ use measure::cpu::CpuTime;
 use measure::percentiles::{Percentiles, Times};
 use measure::report::Table;
 
+/// What is asked for.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Limits {
+    /// Exit status 1 when a larger share of packets never came, 0 to 1.
+    #[arg(long)]
+    pub max_loss: Option<f64>,
+    /// Exit status 1 when the 99th percentile of latency is larger, in milliseconds.
+    #[arg(long)]
+    pub max_p99: Option<f64>,
+    /// Exit status 1 when for a larger share of the viewers a picture stood still, 0 to 1.
+    #[arg(long)]
+    pub max_frozen: Option<f64>,
+}
+
+impl Limits {
+    /// These, and where there is none that of `other`.
+    pub(crate) fn or(&self, other: &Limits) -> Limits {
+        Limits {
+            max_loss: self.max_loss.or(other.max_loss),
+            max_p99: self.max_p99.or(other.max_p99),
+            max_frozen: self.max_frozen.or(other.max_frozen),
+        }
+    }
+}
+
 /// Numbers of all viewers, over the time that was counted.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -21,6 +46,8 @@ pub struct Report {
     pub viewers: usize,
     /// Clients whose handshake failed, or whose session the server ended.
     pub failed: usize,
+    /// Why the first of them did.
+    pub why_failed: Option<String>,
     /// Time over which was counted.
     pub seconds: f64,
     /// RTP packets that arrived.
@@ -41,6 +68,10 @@ pub struct Report {
     pub loss: f64,
     /// Viewers that miss any.
     pub viewers_with_loss: usize,
+    /// Times that a picture stood still for 150 ms longer than usual (W3C webrtc-stats, freezeCount), over all viewers.
+    pub freezes: u64,
+    /// Viewers that saw one do so.
+    pub viewers_with_freezes: usize,
     /// Packets that came as retransmissions.
     pub repaired: u64,
     /// Packets that came after one with a higher number, retransmissions not counted.
@@ -89,6 +120,7 @@ impl Report {
             viewers_wanted,
             viewers: parts.iter().map(|part| part.connected_viewers).sum(),
             failed: parts.iter().map(|part| part.failed).sum(),
+            why_failed: parts.iter().find_map(|part| part.why_failed.clone()),
             seconds,
             packets,
             bytes,
@@ -99,6 +131,8 @@ impl Report {
             lost,
             loss: lost as f64 / (packets + lost).max(1) as f64,
             viewers_with_loss: seen().filter(|viewer| viewer.lost > 0).count(),
+            freezes: sum(|viewer| viewer.freezes),
+            viewers_with_freezes: seen().filter(|viewer| viewer.freezes > 0).count(),
             repaired: sum(|viewer| viewer.repaired),
             reordered: sum(|viewer| viewer.reordered),
             duplicates: sum(|viewer| viewer.duplicates),
@@ -117,7 +151,7 @@ impl Report {
     }
 
     /// What was asked for and not held, in words; empty when all was.
-    pub fn failures(&self, loss_max: Option<f64>, p99_max_ms: Option<f64>) -> Vec<String> {
+    pub fn failures(&self, limits: &Limits) -> Vec<String> {
         let mut failures = Vec::new();
         if self.viewers < self.viewers_wanted {
             failures.push(format!("{} of {} viewers connected", self.viewers, self.viewers_wanted));
@@ -128,11 +162,15 @@ impl Report {
         if self.damaged > 0 {
             failures.push(format!("{} packets were damaged", self.damaged));
         }
-        if let Some(max) = loss_max.filter(|max| self.loss > *max) {
+        if let Some(max) = limits.max_loss.filter(|max| self.loss > *max) {
             failures.push(format!("loss {:.5} is over --max-loss {max}", self.loss));
         }
-        if let Some(max) = p99_max_ms.filter(|max| self.latency.p99_ms > *max) {
+        if let Some(max) = limits.max_p99.filter(|max| self.latency.p99_ms > *max) {
             failures.push(format!("p99 latency {:.2} ms is over --max-p99 {max}", self.latency.p99_ms));
+        }
+        let frozen = self.viewers_with_freezes as f64 / self.viewers.max(1) as f64;
+        if let Some(max) = limits.max_frozen.filter(|max| frozen > *max) {
+            failures.push(format!("pictures stood still for {frozen:.3} of the viewers, over --max-frozen {max}"));
         }
         failures
     }
@@ -144,6 +182,9 @@ impl fmt::Display for Report {
         let mut table = Table::of_facts();
         table.text("");
         table.fact("viewers", format!("{viewers} of {viewers_wanted}, {publishers} publishers"));
+        if let Some(why) = &self.why_failed {
+            table.fact("failed", format!("{}: {why}", self.failed));
+        }
         let rates = format!("{packets_per_second:.0} packets/s, {mbit_per_second:.0} Mbit/s over {seconds:.1} s");
         table.fact("received", rates);
         let [slowest, middle, fastest] = self.viewer_kbps;
@@ -158,6 +199,8 @@ impl fmt::Display for Report {
         let order =
             format!("{reordered} reordered, {duplicates} duplicates, {damaged} damaged of {decrypted} decrypted");
         table.fact("order", order);
+        let Report { freezes, viewers_with_freezes, .. } = self;
+        table.fact("freezes", format!("{freezes}, {viewers_with_freezes} viewers"));
         table.fact("latency", self.latency.to_string());
         table.fact("join", self.join.to_string());
         table.fact("first packet", self.first_packet.to_string());

@@ -27,6 +27,8 @@ pub struct Seen {
     /// Packets that came damaged or with a wrong tag, among those that were decrypted.
     pub damaged: u64,
     pub decrypted: u64,
+    /// Times that a picture stood still.
+    pub freezes: u64,
     /// Videos of which nothing came.
     pub silent: usize,
     pub first_packet: Option<Instant>,
@@ -60,13 +62,43 @@ struct Track {
     rtx_ssrc: Option<u32>,
     receiver: Receiver,
     highest: Option<Seq>,
+    frame: Option<Frame>,
     /// Since the counting began.
     packets: u64,
     /// Packets that were missing when the counting began.
     missing_before: u64,
 }
 
+/// The newest frame of which something has come.
+#[derive(Clone, Copy)]
+struct Frame {
+    timestamp: u32,
+    at: Instant,
+    /// Mean time between frames, of the last `FRAMES` or so; `None` for the first.
+    interval: Option<Duration>,
+}
+
+/// A frame freezes the one before it when it comes by so much later than the mean, and after three times that
+/// (W3C webrtc-stats, freezeCount).
+const FREEZE_MIN: Duration = Duration::from_millis(150);
+const FRAMES: u32 = 30;
+
 impl Track {
+    /// Takes a packet's timestamp. True where it begins a frame before which the picture stood still.
+    fn see_frame(&mut self, now: Instant, timestamp: u32) -> bool {
+        let Some(Frame { timestamp: last, at, interval }) = self.frame else {
+            self.frame = Some(Frame { timestamp, at: now, interval: None });
+            return false;
+        };
+        if timestamp.wrapping_sub(last) as i32 <= 0 {
+            return false;
+        }
+        let took = now.saturating_duration_since(at);
+        let mean = interval.map_or(took, |mean| (mean * (FRAMES - 1) + took) / FRAMES);
+        self.frame = Some(Frame { timestamp, at: now, interval: Some(mean) });
+        interval.is_some_and(|mean| took > (mean * 3).max(mean + FREEZE_MIN))
+    }
+
     fn lost(&self) -> u64 {
         self.receiver.lost().saturating_sub(self.missing_before)
     }
@@ -106,7 +138,15 @@ impl Viewer {
             let Some((ssrc, rtx_ssrc)) = media.rx.first().copied() else { continue };
             if self.tracks.iter().all(|track| track.ssrc != ssrc) {
                 let receiver = Receiver::new(now, ssrc, media.codec);
-                self.tracks.push(Track { ssrc, rtx_ssrc, receiver, highest: None, packets: 0, missing_before: 0 });
+                self.tracks.push(Track {
+                    ssrc,
+                    rtx_ssrc,
+                    receiver,
+                    highest: None,
+                    frame: None,
+                    packets: 0,
+                    missing_before: 0,
+                });
             }
         }
     }
@@ -128,7 +168,7 @@ impl Viewer {
             self.seen.duplicates += 1;
             return None;
         }
-        self.count(now, index, seq, len);
+        self.count(now, index, (seq, timestamp), len);
         if !self.check.is_sample {
             return None;
         }
@@ -150,16 +190,17 @@ impl Viewer {
             return None;
         }
         self.seen.repaired += 1;
-        self.count(now, index, original, len);
+        self.count(now, index, (original, packet.timestamp()), len);
         self.read(now, plain, 2)
     }
 
-    fn count(&mut self, now: Instant, index: usize, seq: Seq, len: usize) {
+    fn count(&mut self, now: Instant, index: usize, (seq, timestamp): (Seq, u32), len: usize) {
         self.seen.packets += 1;
         self.seen.bytes += len as u64;
         self.seen.first_packet.get_or_insert(now);
         let track = &mut self.tracks[index];
         track.packets += 1;
+        self.seen.freezes += u64::from(track.see_frame(now, timestamp));
         let step = track.highest.map_or(1, |highest| highest.distance_to(seq));
         if step > 0 {
             track.highest = Some(seq);
@@ -253,4 +294,31 @@ fn send(path: &Path, sealer: &mut Sealer, out: &mut Outbox, write: impl FnOnce(&
     let Some(len) = write(&mut slot[..RTCP_MAX]) else { return };
     let len = sealer.seal_rtcp(slot, len);
     out.commit(path, len);
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::codec::Codec;
+
+    use super::*;
+
+    #[test]
+    fn a_picture_stands_still_where_the_next_one_comes_150_ms_later_than_usual() {
+        let (start, receiver) = (Instant::now(), Receiver::new(Instant::now(), 1, Codec::Vp8));
+        let mut track =
+            Track { ssrc: 1, rtx_ssrc: None, receiver, highest: None, frame: None, packets: 0, missing_before: 0 };
+        let mut at = start;
+        let mut see = |later_ms, timestamp| {
+            at += Duration::from_millis(later_ms);
+            track.see_frame(at, timestamp)
+        };
+        // It wraps.
+        let first = u32::MAX - 15 * 3_000;
+        let frame = |number: u32| first.wrapping_add(number * 3_000);
+        assert!((0..30).all(|number| !see(33, frame(number))));
+        assert!(!see(170, frame(30)), "137 ms late");
+        assert!(see(230, frame(31)));
+        assert!(!see(300, frame(31)), "the same one");
+        assert!(!see(1, frame(29)), "one before");
+    }
 }
