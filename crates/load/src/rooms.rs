@@ -5,6 +5,7 @@
 //! time per packet that arrived. Everything is real: HTTP or WebSocket, ICE, DTLS, SRTP, NACK, transport feedback and reports.
 //! Cost: about a microsecond of CPU per received packet, most of it the kernel's.
 
+mod fill;
 mod frames;
 mod join;
 mod lobby;
@@ -14,6 +15,7 @@ mod service;
 mod viewer;
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +26,7 @@ use engine::{Mailbox, Socket, Worker, WorkerConfig, WorkerHandle};
 use measure::text::seconds;
 use wire::{Bitrate, Token, UdpOptions};
 
+pub use fill::Filled;
 pub use report::{Limits, Report};
 
 use join::{Target, Video};
@@ -71,6 +74,10 @@ pub struct Args {
     /// Those who join while others watch leave again after so many seconds, so that the number of viewers stays.
     #[arg(long, value_name = "SECONDS", requires = "joiners", value_parser = seconds)]
     pub stay: Option<Duration>,
+    /// Lets so many viewers more come each time that all was held for --seconds, until something breaks or --subscribers are
+    /// there: how many are well? Where nothing else is said, --max-loss is 0.01, --max-p99 200 and --max-frozen 0.01.
+    #[arg(long, value_name = "VIEWERS", conflicts_with = "joiners")]
+    pub fill: Option<NonZeroU32>,
     /// Share of the viewers that decrypt and check every packet, and measure latency; the others count by headers.
     #[arg(long, default_value_t = 0.1)]
     pub sample: f64,
@@ -88,11 +95,16 @@ pub struct Args {
     pub limits: Limits,
 }
 
-/// Runs the load and prints the report. False when the asked-for quality was not held.
+/// Runs the load and prints the report. False when the asked-for quality was not held; with `fill`, not even by the first.
 ///
 /// # Errors
 /// When the server cannot be reached, refuses a join, or a socket cannot be had.
 pub fn run(args: &Args) -> Result<bool> {
+    if let Some(step) = args.fill {
+        let filled = fill(args, step)?;
+        args.common.basics.print(&filled, &[])?;
+        return Ok(filled.well > 0);
+    }
     let report = measure(args)?;
     args.common.basics.print(&report, &report.failures(&args.limits))
 }
@@ -102,12 +114,24 @@ pub fn run(args: &Args) -> Result<bool> {
 /// # Errors
 /// As `run`.
 pub fn measure(args: &Args) -> Result<Report> {
+    with_run(args, |run| run.measure())
+}
+
+/// Lets viewers come until quality breaks.
+///
+/// # Errors
+/// As `run`.
+pub fn fill(args: &Args, step: NonZeroU32) -> Result<Filled> {
+    with_run(args, |run| fill::step_by_step(run, step.get()))
+}
+
+fn with_run<T>(args: &Args, work: impl FnOnce(&Run<'_>) -> Result<T>) -> Result<T> {
     let run = Run::start(args)?;
-    let report = run.measure();
+    let done = work(&run);
     // Whatever came of it: the server is to be as it was before. Publishers came first, and go last.
     let sessions = std::mem::take(&mut *run.sessions());
     run.leave(sessions.into_iter().rev());
-    report
+    done
 }
 
 /// The threads that play the clients, and how to join more.
@@ -183,18 +207,27 @@ impl<'a> Run<'a> {
     }
 
     fn measure(&self) -> Result<Report> {
-        let Args { subscribers, joiners, stay, common, .. } = self.args;
-        (0..self.args.publishers).try_for_each(|number| self.publish(number))?;
+        let Args { subscribers, joiners, stay, .. } = self.args;
+        self.publish_all()?;
         self.watch(0, *subscribers, None, "joining")?;
-        self.settle(*subscribers as usize)?;
+        self.window(*subscribers, || self.watch(*subscribers, *joiners, *stay, "joining while others watch"))
+    }
+
+    /// Counts, when `viewers` get something and the warm-up is over, and lets `join` begin meanwhile.
+    fn window(&self, viewers: u32, join: impl FnOnce() -> Result<()>) -> Result<Report> {
+        let Args { joiners, common, .. } = self.args;
+        self.settle(viewers as usize)?;
         thread::sleep(common.warm_up);
 
         self.tell_all(|| Message::Reset);
         // Who is not asked may be another server, without such a page.
         let api = Some(&self.api).filter(|_| common.server_pid.is_none());
-        let join = || self.watch(*subscribers, *joiners, *stay, "joining while others watch");
         let ((), counted) = common.count(api, join)?;
-        Ok(Report::new(&self.totals()?, (subscribers + joiners) as usize, &counted))
+        Ok(Report::new(&self.totals()?, (viewers + joiners) as usize, &counted))
+    }
+
+    fn publish_all(&self) -> Result<()> {
+        (0..self.args.publishers).try_for_each(|number| self.publish(number))
     }
 
     /// Waits until so many viewers get something of each of their videos, `SETTLE_MAX` at most: the report shows what is missing.

@@ -188,7 +188,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 #[derive(Subcommand)]
 pub enum Load {
-    /// Publishes made-up video by WHIP and watches it by WHEP, with as many viewers as asked for.
+    /// Publishes made-up video by WHIP and watches it by WHEP, or both in a LiveKit room, with as many viewers as asked for.
     #[command(after_help = LOAD_EXAMPLES)]
     Rooms(load::rooms::Args),
     /// Starts sessions of a title at a pump, or listens to any sender of MPEG-TS, and measures what arrives.
@@ -209,7 +209,9 @@ const LOAD_EXAMPLES: &str = "\
 Examples (each against a server that runs, such as `millrace serve --dev`):
   millrace load rooms --subscribers 500
   millrace load rooms --publishers 10 --subscribers 2000 --bitrate 800k --join-rate 300 --seconds 30
-  millrace load rooms --subscribers 2000 --max-loss 0.001 --max-p99 20 --json     exit status 1 when not held";
+  millrace load rooms --subscribers 2000 --max-loss 0.001 --max-p99 20 --json     exit status 1 when not held
+  millrace load rooms --subscribers 5000 --fill 250                               how many until quality breaks?
+  millrace load rooms --livekit --api-key devkey --api-secret secret --publishers 3 --subscribers 100";
 
 const PUMP_LOAD_EXAMPLES: &str = "\
 Examples:

@@ -41,6 +41,25 @@ fn a_publisher_with_layers_is_watched_by_those_who_come_while_others_watch() {
 }
 
 #[test]
+fn a_room_is_filled_until_something_is_not_held_that_was_asked_for() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let words = ["--url", &url, "--fill", "2", "--subscribers", "4", "--bitrate", "300k", "--warm-up", "0", "--json"];
+    let fill = |limits: &[&str]| {
+        let args = args(&[&words[..], &["--sample", "1", "--seconds", "1"], limits].concat());
+        load::fill(&args, args.fill.expect("so many at a time")).expect("what became of it")
+    };
+
+    let filled = fill(&["--max-loss", "1", "--max-p99", "20000", "--max-frozen", "1"]);
+    assert_eq!((filled.well, filled.broke_at, filled.broke.len()), (4, None, 0), "{filled:?}");
+    assert_eq!(filled.steps.iter().map(|step| step.viewers).collect::<Vec<_>>(), [2, 4]);
+
+    let filled = fill(&["--max-p99", "0"]);
+    assert_eq!((filled.well, filled.broke_at, filled.steps.len()), (0, Some(2), 1), "{filled:?}");
+    assert!(filled.broke[0].contains("--max-p99"), "{filled:?}");
+}
+
+#[test]
 fn who_has_no_key_of_the_server_is_told_so() {
     let server = Server::start(&["livekit.keys=other:a secret that nobody here knows"]);
     let error = measure(&["--url", &server.url(), "--json"]).expect_err("another key");
@@ -48,5 +67,9 @@ fn who_has_no_key_of_the_server_is_told_so() {
 }
 
 fn measure(words: &[&str]) -> anyhow::Result<load::Report> {
-    load::measure(&load::Args::parse_from(JOIN.iter().chain(words)))
+    load::measure(&args(words))
+}
+
+fn args(words: &[&str]) -> load::Args {
+    load::Args::parse_from(JOIN.iter().chain(words))
 }
