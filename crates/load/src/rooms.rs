@@ -14,7 +14,7 @@ mod report;
 mod service;
 mod viewer;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, mpsc};
 use std::thread;
@@ -30,7 +30,7 @@ pub use fill::Filled;
 pub use report::{Limits, Report};
 
 use join::{Target, Video};
-use lobby::{Guest, Lobby};
+use lobby::{Guest, Lobby, Seat};
 use service::{Joining, LoadService, Message, Totals};
 use viewer::Check;
 
@@ -139,10 +139,20 @@ struct Run<'a> {
     args: &'a Args,
     api: Api,
     entrance: Entrance,
-    workers: Vec<(WorkerHandle<Message>, Mailbox<Message>)>,
+    workers: Vec<LoadThread>,
     video: Video,
     /// Those that are open until the end.
     sessions: Mutex<Vec<Session>>,
+}
+
+/// Where clients are played.
+struct LoadThread {
+    /// It ends with this.
+    _handle: WorkerHandle<Message>,
+    mailbox: Mailbox<Message>,
+    addresses: Addresses,
+    /// Of its socket, at all addresses.
+    port: u16,
 }
 
 /// How clients join.
@@ -190,8 +200,8 @@ impl<'a> Run<'a> {
             let bound = Worker::bind(config).context("binding the clients' socket")?;
             let mailbox = bound.mailbox();
             let [socket] = *bound.sockets() else { bail!("a worker has the socket that it was given") };
-            let handle = bound.run(move || LoadService::new(Instant::now(), epoch, socket.link, addresses))?;
-            workers.push((handle, mailbox));
+            let _handle = bound.run(move || LoadService::new(Instant::now(), epoch, socket.link, addresses))?;
+            workers.push(LoadThread { _handle, mailbox, addresses, port: socket.local.port() });
         }
         let (own, context) = (|path| format!("{}/{path}/{}", api.url, join::STREAM), webrtc::Context::new()?);
         let entrance = if args.livekit.livekit {
@@ -253,7 +263,7 @@ impl<'a> Run<'a> {
                 self.hand_over(0, joining)
             }
             Entrance::Livekit(lobby) => {
-                let guest = lobby.publish(client, &stream, self.video, self.workers[0].1.clone())?;
+                let guest = lobby.publish(self.seat(0, client), &stream, self.video)?;
                 self.sessions().push(Session::Livekit(guest));
                 Ok(())
             }
@@ -293,7 +303,7 @@ impl<'a> Run<'a> {
         sleep_until(at);
         // First here: who is told by the server that it has ended counts as failed. Who does not keep up shows it too.
         let (done, gone) = mpsc::sync_channel(0);
-        let _ = self.workers[watching.thread].1.send(Message::Leave { client: watching.client, done });
+        let _ = self.workers[watching.thread].mailbox.send(Message::Leave { client: watching.client, done });
         let _ = gone.recv_timeout(LEAVE_TIMEOUT);
         self.leave([watching.session]);
     }
@@ -315,20 +325,24 @@ impl<'a> Run<'a> {
             }
             Entrance::Livekit(lobby) => {
                 let (identity, streams) = (format!("{}-viewer-{viewer}", args.name), args.publishers as usize);
-                let inlet = self.workers[thread].1.clone();
-                (Session::Livekit(lobby.watch(client, &identity, (check, streams), inlet)?), Ok(()))
+                (Session::Livekit(lobby.watch(self.seat(thread, client), &identity, check, streams)?), Ok(()))
             }
         };
         Ok((Watching { session, thread, client }, handed))
     }
 
+    fn seat(&self, thread: usize, client: usize) -> Seat {
+        let LoadThread { mailbox, addresses, port, .. } = &self.workers[thread];
+        Seat { client, inlet: mailbox.clone(), addr: SocketAddr::new(addresses.of(client).into(), *port) }
+    }
+
     fn hand_over(&self, thread: usize, joining: Joining) -> Result<()> {
-        let sent = self.workers[thread].1.send(Message::Join(Box::new(joining)));
+        let sent = self.workers[thread].mailbox.send(Message::Join(Box::new(joining)));
         sent.ok().context("the load thread does not keep up")
     }
 
     fn tell_all(&self, message: impl Fn() -> Message) {
-        for (_, mailbox) in &self.workers {
+        for LoadThread { mailbox, .. } in &self.workers {
             // A full mailbox means that the thread is far behind; the report will show it.
             let _ = mailbox.send(message());
         }

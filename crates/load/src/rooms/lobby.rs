@@ -6,6 +6,7 @@
 
 mod signalling;
 
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -58,6 +59,15 @@ pub struct Lobby {
     context: webrtc::Context,
 }
 
+/// Where a client is played.
+pub struct Seat {
+    pub client: usize,
+    /// Of its thread.
+    pub inlet: Mailbox<Message>,
+    /// How the server sees it.
+    pub addr: SocketAddr,
+}
+
 /// A client's signalling connection, which is there until it leaves.
 pub struct Guest {
     leave: oneshot::Sender<()>,
@@ -93,32 +103,19 @@ impl Lobby {
         })
     }
 
-    /// Publishes a video as `identity`. When this returns, the client has its server's answer and has gone to `inlet`.
-    pub fn publish(&self, client: usize, identity: &str, video: Video, inlet: Mailbox<Message>) -> Result<Guest> {
+    /// Publishes a video as `identity`. When this returns, the client has its server's answer and has gone to its thread.
+    pub fn publish(&self, seat: Seat, identity: &str, video: Video) -> Result<Guest> {
         let grant = VideoGrant { can_subscribe: Some(false), ..VideoGrant::default() };
-        self.join(client, identity, grant, Wish::Publish(video), inlet)
+        self.join(seat, identity, grant, Wish::Publish(video))
     }
 
-    /// Watches the room as `identity`. When this returns, the client has gone to `inlet` and knows of `videos` or more.
-    pub fn watch(
-        &self,
-        client: usize,
-        identity: &str,
-        (check, videos): (Check, usize),
-        inlet: Mailbox<Message>,
-    ) -> Result<Guest> {
+    /// Watches the room as `identity`. When this returns, the client has gone to its thread and knows of `videos` or more.
+    pub fn watch(&self, seat: Seat, identity: &str, check: Check, videos: usize) -> Result<Guest> {
         let grant = VideoGrant { can_publish: Some(false), can_publish_data: Some(false), ..VideoGrant::default() };
-        self.join(client, identity, grant, Wish::Watch(check, videos), inlet)
+        self.join(seat, identity, grant, Wish::Watch(check, videos))
     }
 
-    fn join(
-        &self,
-        client: usize,
-        identity: &str,
-        grant: VideoGrant,
-        wish: Wish,
-        inlet: Mailbox<Message>,
-    ) -> Result<Guest> {
+    fn join(&self, seat: Seat, identity: &str, grant: VideoGrant, wish: Wish) -> Result<Guest> {
         let part = match wish {
             Wish::Publish(video) => Part::Publish(video),
             Wish::Watch(check, _) => Part::Watch(check),
@@ -127,7 +124,7 @@ impl Lobby {
         let ((leave, left), (joined, has_joined)) = (oneshot::channel(), mpsc::sync_channel(1));
         let task = self.runtime.spawn(async move {
             let joining = async {
-                let mut signalling = Signalling::open(&url, client, part, inlet, context).await?;
+                let mut signalling = Signalling::open(&url, seat, part, context).await?;
                 match wish {
                     Wish::Publish(video) => signalling.publish(video, &identity).await?,
                     Wish::Watch(_, videos) => signalling.watch(videos).await?,

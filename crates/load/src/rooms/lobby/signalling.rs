@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use engine::Mailbox;
 use futures_util::{SinkExt as _, StreamExt as _};
 use livekit::proto::leave_request::Action;
 use livekit::proto::signal_request::Message as Request;
@@ -18,6 +17,7 @@ use livekit::proto::{
 };
 use prost::Message as _;
 use serde::Deserialize;
+use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::interval;
@@ -26,6 +26,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 use webrtc::{ConferenceClient, Direction, Media, OfferOptions, Peer};
 use wire::codec::{Codec, MediaKind};
 
+use super::Seat;
 use crate::rooms::join::{VIDEO, Video};
 use crate::rooms::publisher::LAYERS;
 use crate::rooms::service::{Joining, Message, Part};
@@ -39,13 +40,15 @@ const TRACK: &str = "video";
 /// What a publisher says of the size of its pictures; smaller layers have a half and a quarter of it.
 const SIZE: (u32, u32) = (1280, 720);
 
+/// Of the only candidate (RFC 8445 §5.1.2.1).
+const PRIORITY: u32 = 126 << 24 | 65_535 << 8 | 255;
+
 /// How often a server wants a sign of life that does not say so.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
 pub struct Signalling {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    inlet: Mailbox<Message>,
-    client: usize,
+    seat: Seat,
     part: Part,
     context: webrtc::Context,
     started: Instant,
@@ -58,19 +61,12 @@ pub struct Signalling {
 
 impl Signalling {
     /// Connects, and hears that the client is in the room.
-    pub async fn open(
-        url: &str,
-        client: usize,
-        part: Part,
-        inlet: Mailbox<Message>,
-        context: webrtc::Context,
-    ) -> Result<Self> {
+    pub async fn open(url: &str, seat: Seat, part: Part, context: webrtc::Context) -> Result<Self> {
         let started = Instant::now();
         let (socket, _) = connect_async_with_config(url, None, true).await.map_err(refusal)?;
         let mut signalling = Signalling {
             socket,
-            inlet,
-            client,
+            seat,
             part,
             context,
             started,
@@ -96,6 +92,7 @@ impl Signalling {
         let options = OfferOptions { direction: Direction::Send, rids, stream, ..VIDEO };
         let (mut peer, offer) = Peer::offer(&self.context, Instant::now(), &options)?;
         self.send(Request::Offer(description("offer", offer, 1))).await?;
+        self.send(Request::Trickle(self.own_candidate())).await?;
         let answer = loop {
             if let Response::Answer(answer) = self.next().await? {
                 break answer;
@@ -120,7 +117,7 @@ impl Signalling {
     pub async fn attend(mut self, left: oneshot::Receiver<()>) {
         if let Err(error) = self.stay(left).await {
             // A thread that does not keep up shows it by other numbers, too.
-            let _ = self.inlet.send(Message::Ended { client: self.client, why: format!("{error:#}") });
+            let _ = self.seat.inlet.send(Message::Ended { client: self.seat.client, why: format!("{error:#}") });
         }
     }
 
@@ -192,12 +189,13 @@ impl Signalling {
             // The server is to know it when it hears from the client.
             Some(peer) => {
                 self.send(answer).await?;
+                self.send(Request::Trickle(self.own_candidate())).await?;
                 self.hand_over(peer, media)?;
             }
             // The client is to know what comes before the server may send it.
             None => {
                 let (done, is_done) = oneshot::channel();
-                self.tell(Message::Tracks { client: self.client, media, done })?;
+                self.tell(Message::Tracks { client: self.seat.client, media, done })?;
                 // It is let go of, not sent.
                 let _ = is_done.await;
                 self.send(answer).await?;
@@ -207,31 +205,44 @@ impl Signalling {
     }
 
     fn hand_over(&mut self, peer: Peer, media: Vec<Media>) -> Result<()> {
-        let Signalling { client, started, part, .. } = *self;
+        let (client, started, part) = (self.seat.client, self.started, self.part);
         ensure!(matches!(part, Part::Watch(_)) || !media.is_empty(), "the server takes no video");
         self.tell(Message::Join(Box::new(Joining { client, peer, started, media, part })))?;
         let early = self.early.take().unwrap_or_default();
         early.into_iter().try_for_each(|candidate| self.tell(Message::Candidate { client, candidate }))
     }
 
-    fn take_candidate(&mut self, trickle: &TrickleRequest) -> Result<()> {
-        let own = match self.part {
+    /// Which of the two peer connections it has.
+    fn target(&self) -> SignalTarget {
+        match self.part {
             Part::Publish(_) => SignalTarget::Publisher,
             Part::Watch(_) => SignalTarget::Subscriber,
-        };
-        if trickle.target() != own {
+        }
+    }
+
+    /// Where the client is. A server with full ICE finds out by itself, but would wait for a second whether there is no better
+    /// address.
+    fn own_candidate(&self) -> TrickleRequest {
+        let (ip, port) = (self.seat.addr.ip(), self.seat.addr.port());
+        let candidate = format!("candidate:1 1 udp {PRIORITY} {ip} {port} typ host");
+        let init = json!({ "candidate": candidate, "sdpMid": "0", "sdpMLineIndex": 0 });
+        TrickleRequest { candidate_init: init.to_string(), target: self.target() as i32, r#final: true }
+    }
+
+    fn take_candidate(&mut self, trickle: &TrickleRequest) -> Result<()> {
+        if trickle.target() != self.target() {
             return Ok(());
         }
         let Candidate { candidate } = serde_json::from_str(&trickle.candidate_init).context("a candidate")?;
         match &mut self.early {
             Some(early) => early.push(candidate),
-            None => self.tell(Message::Candidate { client: self.client, candidate })?,
+            None => self.tell(Message::Candidate { client: self.seat.client, candidate })?,
         }
         Ok(())
     }
 
     fn tell(&self, message: Message) -> Result<()> {
-        self.inlet.send(message).ok().context("the load thread does not keep up")
+        self.seat.inlet.send(message).ok().context("the load thread does not keep up")
     }
 }
 
