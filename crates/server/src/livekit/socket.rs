@@ -1,7 +1,8 @@
 //! One client's signalling connection: frames in, frames out, and a sign of life every ten seconds.
 //!
 //! A binary frame is protobuf; a text frame is JSON, and from the first one on what is sent is JSON too. What cannot be read
-//! is left out. A frame that is not taken within `WRITE_TIME` or a client that is silent for `SILENCE_MAX` ends it.
+//! is left out. A frame that is not taken within `WRITE_TIME` or a client that is silent for `SILENCE_MAX` ends it. Whoever ends
+//! it otherwise says so, and is answered (RFC 6455 §7.1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 2 << 20;
 const PING_EVERY: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_secs(10);
+/// Within this a client that is told of the end has to answer.
+const PART_TIME: Duration = Duration::from_secs(5);
 
 /// A participant's connection, which the rooms hear the end of, whatever ends it.
 pub(super) struct Signalling {
@@ -49,7 +52,11 @@ impl Signalling {
                 received = socket.recv() => {
                     heard_at = Instant::now();
                     match received {
-                        Some(Ok(message)) if self.handle(&message) => continue,
+                        Some(Ok(Message::Close(_))) => break,
+                        Some(Ok(message)) => {
+                            self.handle(&message);
+                            continue;
+                        }
                         _ => return,
                     }
                 }
@@ -63,24 +70,32 @@ impl Signalling {
             }
         }
         // All that was to be said has been.
-        let _gone_already = timeout(WRITE_TIME, socket.send(Message::Close(None))).await;
+        part(socket).await;
     }
 
-    /// Takes a frame; false with the last one.
-    fn handle(&self, message: &Message) -> bool {
+    fn handle(&self, message: &Message) {
         let request = match message {
             Message::Binary(bytes) => SignalRequest::decode(&**bytes).ok(),
             Message::Text(text) => {
                 self.outlet.read_json();
                 serde_json::from_str(text).ok()
             }
-            Message::Close(_) => return false,
-            Message::Ping(_) | Message::Pong(_) => return true,
+            Message::Close(_) | Message::Ping(_) | Message::Pong(_) => return,
         };
         match request {
             Some(request) => self.hub.request(self.connection, request),
             None => tracing::debug!(connection = self.connection.0, "a signalling frame that cannot be read"),
         }
-        true
     }
+}
+
+/// Says that this is the end, and waits for the client to say so. If the connection were closed before, what the client still
+/// sends would have it reset, and browsers would tell their pages of a failure (1006).
+async fn part(mut socket: WebSocket) {
+    let parting = async {
+        // Where the client was first, this is refused, and its answer goes out as more is read.
+        let _client_was_first = socket.send(Message::Close(None)).await;
+        while let Some(Ok(_)) = socket.recv().await {}
+    };
+    let _client_is_slow = timeout(PART_TIME, parting).await;
 }

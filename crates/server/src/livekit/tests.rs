@@ -200,6 +200,36 @@ async fn a_frame_that_is_too_long_ends_its_client_alone() {
     assert_eq!(server.hub.sizes().participants, 1);
 }
 
+/// The connection ends after the server has said so, and is not reset.
+async fn ends(socket: &mut Socket) {
+    let mut is_said = false;
+    while let Some(frame) = tokio::time::timeout(PATIENCE, socket.next()).await.expect("in time") {
+        is_said |= frame.expect("a frame").is_close();
+    }
+    assert!(is_said);
+}
+
+#[tokio::test]
+async fn who_is_removed_is_told_so_and_the_connection_ends_whatever_it_still_says() {
+    let server = Server::start(|_| {}).await;
+    let mut eve = server.connect(&format!("/rtc?access_token={}", to_join("eve"))).await.expect("in");
+    let body = br#"{"room":"room","identity":"eve"}"#;
+    server.call("RemoveParticipant", "application/json", &to_do_everything(), body).await;
+    eve.send(Frame::Binary(ping().encode_to_vec().into())).await.expect("sent");
+    while !matches!(next(&mut eve).await, Message::Leave(_)) {}
+    ends(&mut eve).await;
+}
+
+#[tokio::test]
+async fn a_client_that_ends_its_connection_is_answered() {
+    let server = Server::start(|_| {}).await;
+    let mut eve = server.connect(&format!("/rtc?access_token={}", to_join("eve"))).await.expect("in");
+    next(&mut eve).await;
+    next(&mut eve).await;
+    eve.close(None).await.expect("sent");
+    ends(&mut eve).await;
+}
+
 #[tokio::test]
 async fn why_somebody_is_not_let_in_is_told_to_pages_of_any_origin() {
     let server = Server::start(|settings| settings.auto_create = false).await;
