@@ -303,6 +303,13 @@ pub enum Event {
         /// Whether it does.
         is_active: bool,
     },
+    /// The client lacks the codec of a track that it shall get: it does not get it.
+    Unsupported {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        track: TrackId,
+    },
     /// How well a session did lately.
     Quality {
         /// Which.

@@ -429,6 +429,7 @@ fn session_of(event: &Event) -> Option<SessionId> {
         | Event::Ended { session }
         | Event::Data { session, .. }
         | Event::Active { session, .. }
+        | Event::Unsupported { session, .. }
         | Event::Quality { session, .. } => Some(*session),
         Event::Level { .. } => None,
     }
@@ -475,6 +476,7 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
             }
         }
         Event::Active { track, is_active, .. } => tell_stream_state(room, who, track, is_active, turn),
+        Event::Unsupported { track, .. } => subscribe::handle_unsupported(room, who, track, turn),
         Event::Quality { loss, rtt, jitter, .. } => {
             if let Some(member) = room.members.get_mut(&who) {
                 member.quality.observe(loss, rtt, jitter);

@@ -37,6 +37,17 @@ pub(crate) fn handle_subscription(room: &mut Room, who: Number, request: &Update
     }
 }
 
+/// Somebody cannot decode a track: it is told so, and does not get it unless it asks for it again.
+pub(crate) fn handle_unsupported(room: &mut Room, who: Number, track: TrackId, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    let Some(sid) = member.downs.get(&track).map(|down| down.sid.clone()) else { return };
+    member.wishes.refuse(&sid);
+    unsubscribe(room, who, &sid, turn);
+    update_demand(room, &sid, turn);
+    let err = SubscriptionError::SeCodecUnsupported as i32;
+    room.send(who, Message::SubscriptionResponse(SubscriptionResponse { track_sid: sid, err }), turn);
+}
+
 /// How somebody wants tracks: how large, or not now.
 pub(crate) fn handle_settings(room: &mut Room, who: Number, request: &UpdateTrackSettings, turn: &mut Turn<'_>) {
     for sid in request.track_sids.iter().filter(|sid| sid.len() <= limits::NAME_BYTES_MAX) {

@@ -17,6 +17,8 @@ pub(crate) struct Wishes {
 struct Wish {
     /// Nothing said is as the participant has it for all tracks.
     subscribes: Option<bool>,
+    /// It cannot decode it.
+    is_refused: bool,
     settings: Option<UpdateTrackSettings>,
     /// Whether it was told that it may not.
     is_told_of_denial: bool,
@@ -34,7 +36,14 @@ pub(crate) struct Settings {
 impl Wishes {
     /// False when there are too many; nothing has changed then.
     pub(crate) fn subscribe(&mut self, track: &str, subscribes: bool) -> bool {
-        self.entry(track).map(|wish| wish.subscribes = Some(subscribes)).is_some()
+        self.entry(track).map(|wish| (wish.subscribes, wish.is_refused) = (Some(subscribes), false)).is_some()
+    }
+
+    /// The participant cannot decode a track. It does not subscribe to it until it says anew that it does.
+    pub(crate) fn refuse(&mut self, track: &str) {
+        if let Some(wish) = self.entry(track) {
+            wish.is_refused = true;
+        }
     }
 
     /// See `subscribe`.
@@ -54,7 +63,7 @@ impl Wishes {
     }
 
     pub(crate) fn subscribes(&self, track: &str, unless_said: bool) -> bool {
-        self.by_track.get(track).and_then(|wish| wish.subscribes).unwrap_or(unless_said)
+        self.by_track.get(track).map_or(unless_said, |wish| !wish.is_refused && wish.subscribes.unwrap_or(unless_said))
     }
 
     /// How the participant wants a track; `adaptive` clients begin with the smallest picture, and say more when they show it.

@@ -5,8 +5,8 @@ use livekit::media::{Event, Layer, Request};
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{
-    ParticipantPermission, StreamState, SubscriptionPermission, TrackPermission, UpdateParticipantRequest,
-    UpdateSubscription, UpdateTrackSettings, VideoQuality,
+    ParticipantPermission, StreamState, SubscriptionError, SubscriptionPermission, TrackPermission,
+    UpdateLocalVideoTrack, UpdateParticipantRequest, UpdateSubscription, UpdateTrackSettings, VideoQuality,
 };
 
 use crate::support::{Client, Lab, a_join, camera, hidden, microphone};
@@ -107,6 +107,26 @@ fn who_asks_for_a_track_that_is_not_there_is_told_so() {
     lab.say(&eve, subscribe("TR_nowhere", true));
     let messages = lab.take(&eve);
     assert!(matches!(&messages[..], [Message::SubscriptionResponse(response)] if response.track_sid == "TR_nowhere"));
+}
+
+#[test]
+fn who_cannot_decode_a_track_is_told_so_and_gets_it_when_it_asks_again() {
+    let mut lab = Lab::new();
+    let (adam, eve) = (lab.enter("adam"), lab.enter("eve"));
+    let (mic, cam) = (lab.publish(&eve, microphone("mic")), lab.publish(&eve, camera("cam")));
+    let unsupported = Event::Unsupported { session: adam.down, track: lab.last_track() };
+    lab.forget();
+    lab.hear(unsupported.clone());
+    lab.hear(unsupported);
+    let told = lab.take(&adam);
+    let [Message::SubscriptionResponse(response)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((&response.track_sid, response.err()), (&cam, SubscriptionError::SeCodecUnsupported));
+    assert_eq!(lab.downs(&adam), std::slice::from_ref(&mic));
+    // What changes otherwise does not bring it back.
+    lab.say(&eve, Signal::UpdateVideoTrack(UpdateLocalVideoTrack { track_sid: cam.clone(), width: 64, height: 48 }));
+    assert_eq!(lab.downs(&adam), std::slice::from_ref(&mic));
+    lab.say(&adam, subscribe(&cam, true));
+    assert_eq!(lab.downs(&adam), [mic, cam]);
 }
 
 #[test]

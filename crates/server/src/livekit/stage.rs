@@ -91,6 +91,19 @@ struct Track {
     is_muted: bool,
 }
 
+impl Session {
+    /// Sections of a kind that the client offers and by which nothing comes or goes.
+    fn free(&self, kind: MediaKind) -> u32 {
+        let is_free = |section: &&webrtc::Section| {
+            section.kind == Some(kind)
+                && section.up.is_none()
+                && section.down.is_none()
+                && !self.published.contains(&section.mid)
+        };
+        self.sections.iter().filter(is_free).count() as u32
+    }
+}
+
 impl Stage {
     /// Nobody is there yet.
     pub fn new(workers: usize, sessions_max: usize) -> Self {
@@ -144,7 +157,9 @@ impl Stage {
             ConferenceNotice::Answered(described) => return self.answered(session, described),
             ConferenceNotice::Accepted(described) => {
                 entry.sections = described.sections;
+                let events = self.refuse(session, &described.refused);
                 self.settle(session);
+                return events;
             }
             ConferenceNotice::Offered { sdp } => return vec![Event::Offered { session, sdp, tracks: Vec::new() }],
             ConferenceNotice::Refused(why) => {
@@ -374,18 +389,9 @@ impl Stage {
             needed[down.kind as usize] += u32::from(is_unplaced);
         }
         let has_unplaced = needed != [0; 2];
-        for (needed, (kind, asked)) in
-            needed.iter_mut().zip([MediaKind::Audio, MediaKind::Video].into_iter().zip(&mut entry.asked))
-        {
-            let is_free = |section: &&webrtc::Section| {
-                section.kind == Some(kind)
-                    && section.up.is_none()
-                    && section.down.is_none()
-                    && !entry.published.contains(&section.mid)
-            };
-            let free = entry.sections.iter().filter(is_free).count() as u32;
-            *needed = needed.saturating_sub(free + *asked);
-            *asked += *needed;
+        for (index, kind) in [MediaKind::Audio, MediaKind::Video].into_iter().enumerate() {
+            needed[index] = needed[index].saturating_sub(entry.free(kind) + entry.asked[index]);
+            entry.asked[index] += needed[index];
         }
         let [audio, video] = needed;
         let is_due = is_changed || has_unplaced;
@@ -400,10 +406,29 @@ impl Stage {
         entry.published.extend(published.map(|section| section.mid.clone()));
         entry.sections = described.sections;
         let role = entry.role;
+        let refused = self.refuse(session, &described.refused);
         self.settle(session);
         let answered = Event::Answered { session, sdp: described.sdp, sections, has_data };
         let need = if role == Role::Both { self.need(session, false) } else { None };
-        std::iter::once(answered).chain(need).collect()
+        std::iter::once(answered).chain(refused).chain(need).collect()
+    }
+
+    /// What a client cannot take is wanted no more. Where the client offers, it may still have room for it in another section,
+    /// unless one is free.
+    fn refuse(&mut self, session: SessionId, refused: &[u64]) -> Vec<Event> {
+        let Some(entry) = self.sessions.get_mut(&session) else { return Vec::new() };
+        let mut events = Vec::new();
+        for id in refused {
+            let track = u32::try_from(*id).ok().and_then(|id| self.by_stream.get(&StreamId(id)));
+            let Some((track, kind)) = track.and_then(|id| Some((*id, self.tracks.get(id)?.media.codec.kind()))) else {
+                continue;
+            };
+            if entry.role == Role::Subscriber || entry.free(kind) > 0 {
+                entry.wanted.retain(|down| down.track != track);
+                events.push(Event::Unsupported { session, track });
+            }
+        }
+        events
     }
 
     /// A section as the rooms know it; none is the one of data channels.

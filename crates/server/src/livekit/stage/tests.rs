@@ -207,6 +207,35 @@ fn a_client_that_offers_is_asked_for_as_many_sections_as_it_lacks() {
     assert_eq!(test.want(&[TRACK]), Some(need(0)));
 }
 
+/// The first stream that there was is refused.
+fn refused(sections: Vec<webrtc::Section>) -> Described {
+    Described { refused: vec![STREAMS_FROM.into()], ..described(sections) }
+}
+
+#[test]
+fn a_track_that_a_client_cannot_take_is_wanted_no_more() {
+    let mut test = Test::with_track(Role::Subscriber);
+    test.want(&[TRACK]);
+    test.told();
+    let heard = test.hear(BOB, ConferenceNotice::Accepted(refused(vec![section("1")])));
+    assert_eq!(heard, [Event::Unsupported { session: BOB, track: TRACK }]);
+    assert_eq!(test.told(), ["0 mirror 1 false", "1 close"]);
+}
+
+#[test]
+fn a_client_that_offers_is_asked_for_no_more_sections_when_one_lacks_the_codec() {
+    let mut test = Test::with_track(Role::Both);
+    test.want(&[TRACK]);
+    let mut offer = |sections| {
+        test.ask(Request::Offer { session: BOB, sdp: "offer".to_owned(), ups: Vec::new() });
+        test.hear(BOB, ConferenceNotice::Answered(refused(sections)))
+    };
+    // What it publishes may be of one codec alone.
+    let need = Event::NeedSections { session: BOB, audio: 0, video: 1 };
+    assert_eq!(offer(vec![up("0")])[1..], [need]);
+    assert_eq!(offer(vec![up("0"), section("1")])[1..], [Event::Unsupported { session: BOB, track: TRACK }]);
+}
+
 #[test]
 fn choices_are_the_layers_of_qualities_and_hold_together() {
     let mut test = Test::with_track(Role::Subscriber);
