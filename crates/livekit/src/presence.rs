@@ -18,7 +18,7 @@ use crate::participant::Participant;
 use crate::room::{Room, Timer, When};
 use crate::transports::Peer;
 use crate::turn::Turn;
-use crate::{negotiate, publish, subscribe, webhook};
+use crate::{codecs, negotiate, publish, subscribe, webhook};
 
 /// The version of the protocol that this is.
 const PROTOCOL: i32 = 17;
@@ -104,7 +104,7 @@ fn open_sessions(room: &mut Room, who: Number, wants_data: bool, turn: &mut Turn
 #[allow(deprecated, reason = "older clients read these fields")]
 fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
     let member = &room.members[&who];
-    let codecs = config.codecs.iter().map(|mime| Codec { mime: mime.clone(), ..Codec::default() });
+    let codecs = codecs::of(&member.client, &config.codecs).into_iter();
     JoinResponse {
         room: Some(room.info()),
         participant: room.member_info(who),
@@ -117,7 +117,7 @@ fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
         ping_interval: PING_INTERVAL_SECONDS,
         server_info: Some(server_info(config)),
         sif_trailer: room.trailer.clone(),
-        enabled_publish_codecs: codecs.collect(),
+        enabled_publish_codecs: codecs.map(|mime| Codec { mime, ..Codec::default() }).collect(),
         fast_publish: member.permission.can_publish,
         ..JoinResponse::default()
     }

@@ -16,7 +16,7 @@ use crate::media::{Kind, Request, Section, SessionId, Up};
 use crate::room::{Room, Timer, When};
 use crate::track::{Pending, Track, announced, kind};
 use crate::turn::Turn;
-use crate::{subscribe, webhook};
+use crate::{codecs, subscribe, webhook};
 
 /// Takes an announcement, and gives the track its sid.
 pub(crate) fn add_track(room: &mut Room, who: Number, request: AddTrackRequest, turn: &mut Turn<'_>) {
@@ -43,7 +43,7 @@ pub(crate) fn add_track(room: &mut Room, who: Number, request: AddTrackRequest, 
     // One that is announced twice waits for the first to end.
     let is_taken = member.pending.iter().any(|pending| pending.is_at(&request.cid))
         || member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).any(|track| track.cid == request.cid);
-    let info = announced(&request, &turn.config.codecs, turn.sids);
+    let info = announced(&request, &codecs::of(&member.client, &turn.config.codecs), turn.sids);
     member.pending.push(Pending { cid: request.cid.clone(), info: info.clone(), is_queued: is_taken });
     match is_taken {
         true => answer(room, who, Reason::Queued, Asked::AddTrack(request), turn),

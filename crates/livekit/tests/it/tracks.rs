@@ -1,15 +1,16 @@
+use livekit::join::Join;
 use livekit::media::{Event, Kind, Request};
 use livekit::proto::request_response::Reason;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{
-    AddTrackRequest, AudioTrackFeature, GetDataBlobRequest, MuteTrackRequest, ParticipantPermission,
-    PublishDataTrackRequest, StoreDataBlobRequest, TrackType, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
-    UpdateParticipantRequest,
+    AddTrackRequest, AudioTrackFeature, ClientInfo, GetDataBlobRequest, MuteTrackRequest, ParticipantPermission,
+    PublishDataTrackRequest, SimulcastCodec, StoreDataBlobRequest, TrackType, UpdateLocalAudioTrack,
+    UpdateLocalVideoTrack, UpdateParticipantRequest,
 };
 use livekit::token::VideoGrant;
 
-use crate::support::{Client, Lab, camera, join_granted, microphone, section};
+use crate::support::{Client, Lab, a_join, camera, join_granted, microphone, section};
 
 fn reasons(lab: &mut Lab, client: &Client) -> Vec<Reason> {
     let responses = lab.take(client).into_iter().filter_map(|message| match message {
@@ -186,6 +187,22 @@ fn a_data_track_is_not_taken_for_media() {
     lab.forget();
     lab.say(&eve, Signal::AddTrack(AddTrackRequest { r#type: TrackType::Data as i32, ..camera("cam") }));
     assert_eq!(reasons(&mut lab, &eve), [Reason::UnsupportedType]);
+}
+
+#[test]
+fn a_device_whose_h264_is_bad_publishes_another_codec() {
+    let mut lab = Lab::new();
+    let os = "android".to_owned();
+    let client = ClientInfo { os, device_model: "Xiaomi 2201117TI".into(), ..ClientInfo::default() };
+    let eve = lab.enter_as(Join { client, ..a_join("eve") });
+    assert_eq!(lab.take_join(&eve).enabled_publish_codecs.len(), 2);
+    let codecs = vec![SimulcastCodec { codec: "video/h264".into(), cid: "cam".into(), ..SimulcastCodec::default() }];
+    lab.say(&eve, Signal::AddTrack(AddTrackRequest { simulcast_codecs: codecs, ..camera("cam") }));
+    lab.forget();
+    lab.offer(&eve);
+    let asked = lab.take_media();
+    let [Request::Open { .. }, Request::Offer { ups, .. }] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(ups[0].codecs, ["video/VP8"]);
 }
 
 #[test]
