@@ -30,16 +30,23 @@ type Pairs = Vec<Pair>;
 
 /// Everything, for a router that has more.
 pub fn routes(hub: Arc<Hub>) -> Router {
-    Router::new()
-        .route("/rtc", get(join_v0))
-        .route("/rtc/validate", get(validate_v0))
-        .route("/rtc/v1", get(join_v1))
-        .route("/rtc/v1/validate", get(validate_v1))
-        .route("/rtc/{*rest}", get(nothing))
-        .route("/twirp/{service}/{method}", post(call))
+    // Some clients that have the server's address with a slash at its end ask with two.
+    paths("")
+        .merge(paths("/"))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn(any_origin))
         .with_state(hub)
+}
+
+fn paths(before: &str) -> Router<Arc<Hub>> {
+    let path = |path: &str| format!("{before}{path}");
+    Router::new()
+        .route(&path("/rtc"), get(join_v0))
+        .route(&path("/rtc/validate"), get(validate_v0))
+        .route(&path("/rtc/v1"), get(join_v1))
+        .route(&path("/rtc/v1/validate"), get(validate_v1))
+        .route(&path("/rtc/{*rest}"), get(nothing))
+        .route(&path("/twirp/{service}/{method}"), post(call))
 }
 
 /// An answer in a few words, as clients of this protocol show them.

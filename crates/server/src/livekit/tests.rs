@@ -259,6 +259,17 @@ async fn who_would_be_let_in_is_told_so() {
 }
 
 #[tokio::test]
+async fn an_address_with_a_slash_at_its_end_is_the_same() {
+    let server = Server::start(|_| {}).await;
+    let (head, _) = server.get(&format!("//rtc/validate?access_token={}", to_join("eve"))).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let (path, token) = ("//twirp/livekit.RoomService/ListRooms", to_do_everything());
+    let fields = format!("Content-Type: application/json\r\nAuthorization: Bearer {token}\r\n");
+    let (head, _) = server.ask(&format!("POST {path} HTTP/1.1\r\n{fields}"), b"{}").await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+}
+
+#[tokio::test]
 async fn a_page_of_another_origin_may_ask_beforehand() {
     let server = Server::start(|_| {}).await;
     let (head, _) = server.ask("OPTIONS /twirp/livekit.RoomService/ListRooms HTTP/1.1\r\n", b"").await;
