@@ -393,23 +393,29 @@ fn handle_signal(room: &mut Room, who: Number, signal: Signal, turn: &mut Turn<'
             let pong = Pong { last_ping_timestamp: timestamp, timestamp: unix_ms(turn) };
             room.send(who, Message::PongResp(pong), turn);
         }
+        // As by a server of LiveKit's on which data tracks and blobs are turned off.
         Signal::PublishDataTrackRequest(request) => {
-            publish::answer(room, who, Reason::UnsupportedType, Asked::PublishDataTrack(request), turn);
+            publish::answer(room, who, Reason::NotAllowed, Asked::PublishDataTrack(request), turn);
         }
         Signal::UnpublishDataTrackRequest(request) => {
-            publish::answer(room, who, Reason::UnsupportedType, Asked::UnpublishDataTrack(request), turn);
+            publish::answer(room, who, Reason::NotFound, Asked::UnpublishDataTrack(request), turn);
         }
-        Signal::StoreDataBlobRequest(StoreDataBlobRequest { request_id, .. })
-        | Signal::GetDataBlobRequest(GetDataBlobRequest { request_id, .. }) => {
-            let reason = Reason::UnsupportedType as i32;
-            let response = RequestResponse { request_id, reason, ..RequestResponse::default() };
-            room.send(who, Message::RequestResponse(response), turn);
+        Signal::StoreDataBlobRequest(StoreDataBlobRequest { request_id, .. }) => {
+            answer_by_number(room, who, request_id, Reason::NotAllowed, turn);
+        }
+        Signal::GetDataBlobRequest(GetDataBlobRequest { request_id, .. }) => {
+            answer_by_number(room, who, request_id, Reason::NotFound, turn);
         }
         // There are no data tracks to subscribe to; `update_layers` is not sent by any client that is still in use.
         Signal::UpdateDataSubscription(_) => {}
         #[allow(deprecated, reason = "to name it here is to leave it out")]
         Signal::UpdateLayers(_) => {}
     }
+}
+
+fn answer_by_number(room: &Room, who: Number, request_id: u32, reason: Reason, turn: &mut Turn<'_>) {
+    let response = RequestResponse { request_id, reason: reason as i32, ..RequestResponse::default() };
+    room.send(who, Message::RequestResponse(response), turn);
 }
 
 fn unix_ms(turn: &Turn<'_>) -> i64 {

@@ -259,7 +259,7 @@ fn another_codec_of_a_track_leaves_the_track_as_it_is() {
 }
 
 #[test]
-fn who_asks_for_data_tracks_or_blobs_is_told_that_there_are_none() {
+fn who_asks_for_data_tracks_or_blobs_is_told_that_they_are_turned_off() {
     let mut lab = Lab::new();
     let eve = lab.enter("eve");
     lab.forget();
@@ -270,5 +270,5 @@ fn who_asks_for_data_tracks_or_blobs_is_told_that_there_are_none() {
         Message::RequestResponse(response) => Some((response.request_id, response.reason())),
         _ => None,
     });
-    assert_eq!(answered.collect::<Vec<_>>(), [0, 7, 8].map(|id| (id, Reason::UnsupportedType)));
+    assert_eq!(answered.collect::<Vec<_>>(), [(0, Reason::NotAllowed), (7, Reason::NotAllowed), (8, Reason::NotFound)]);
 }
