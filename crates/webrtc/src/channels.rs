@@ -16,7 +16,7 @@ pub const BUFFERED_BYTES_MAX: usize = 1024 * 1024;
 /// What may wait on the lossy channel: what is late is worth nothing.
 pub const LOSSY_BYTES_MAX: usize = 64 * 1024;
 
-/// Channels of one session, with those that nobody here reads; further ones are closed.
+/// Channels of one session, with those of other names; further ones are closed.
 const CHANNELS_MAX: usize = 8;
 
 /// How messages are delivered, which is how the channels of a room differ.
@@ -46,6 +46,11 @@ pub enum ChannelEvent {
         /// It was sent as text.
         is_text: bool,
     },
+    /// From the peer, on a channel of a name of its own.
+    Other {
+        /// As above.
+        data: Vec<u8>,
+    },
 }
 
 /// Why a message was not sent.
@@ -60,10 +65,18 @@ pub enum DataRefused {
     Full,
 }
 
+/// What becomes of what comes by a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Room(Delivery),
+    Other,
+    Unread,
+}
+
 /// The channels of one connection.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    open: Vec<(ChannelId, Option<Delivery>)>,
+    open: Vec<(ChannelId, Use)>,
     /// The longest message that the peer takes.
     peer_takes: usize,
 }
@@ -88,7 +101,8 @@ impl Channels {
         Channels { open: Vec::new(), peer_takes: peer_takes.min(MESSAGE_BYTES_MAX) }
     }
 
-    /// A channel is open. The first of a name is the one; others stay open, and nobody reads them.
+    /// A channel is open. The first of a room's is the one; nobody reads others of its name, nor those whose names begin as those
+    /// of the protocol do.
     pub fn handle_open(&mut self, rtc: &mut Rtc, id: ChannelId, label: &str) -> Option<ChannelEvent> {
         if self.open.len() >= CHANNELS_MAX {
             rtc.direct_api().close_data_channel(id);
@@ -96,18 +110,25 @@ impl Channels {
         }
         let delivery: Option<Delivery> = label.parse().ok();
         let delivery = delivery.filter(|delivery| self.id_of(*delivery).is_none());
-        self.open.push((id, delivery));
+        let other = if label.starts_with('_') { Use::Unread } else { Use::Other };
+        self.open.push((id, delivery.map_or(other, Use::Room)));
         delivery.map(ChannelEvent::Opened)
     }
 
     pub fn handle_close(&mut self, id: ChannelId) -> Option<ChannelEvent> {
         let index = self.open.iter().position(|(known, _)| *known == id)?;
-        self.open.swap_remove(index).1.map(ChannelEvent::Closed)
+        match self.open.swap_remove(index).1 {
+            Use::Room(delivery) => Some(ChannelEvent::Closed(delivery)),
+            Use::Other | Use::Unread => None,
+        }
     }
 
     pub fn handle_data(&self, id: ChannelId, data: Vec<u8>, is_text: bool) -> Option<ChannelEvent> {
-        let (_, delivery) = self.open.iter().find(|(known, _)| *known == id)?;
-        delivery.map(|delivery| ChannelEvent::Message { delivery, data, is_text })
+        match self.open.iter().find(|(known, _)| *known == id)?.1 {
+            Use::Room(delivery) => Some(ChannelEvent::Message { delivery, data, is_text }),
+            Use::Other => Some(ChannelEvent::Other { data }),
+            Use::Unread => None,
+        }
     }
 
     pub fn send(&self, rtc: &mut Rtc, delivery: Delivery, data: &[u8]) -> Result<(), DataRefused> {
@@ -127,7 +148,7 @@ impl Channels {
     }
 
     fn id_of(&self, delivery: Delivery) -> Option<ChannelId> {
-        self.open.iter().find(|(_, known)| *known == Some(delivery)).map(|(id, _)| *id)
+        self.open.iter().find(|(_, known)| *known == Use::Room(delivery)).map(|(id, _)| *id)
     }
 }
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use livekit::media::{Channel, Event, Kind, Layer, Request, Role, Section, SessionId, TrackId, Up};
+use livekit::proto::{DataPacket, UserPacket, data_packet};
+use prost::Message as _;
 use rooms::spec::{self, Command, LayerLimit, Level, StreamId, StreamSpec};
 use webrtc::{ChannelEvent, Delivery, Described, Media, UpWish};
 use wire::codec::{Codec, MediaKind};
@@ -181,6 +183,12 @@ impl Stage {
                     Delivery::Lossy => Channel::Lossy,
                 };
                 return vec![Event::Data { session, channel, bytes: data }];
+            }
+            // As by LiveKit's server: for everybody else, under no topic.
+            ConferenceNotice::Channel(ChannelEvent::Other { data }) => {
+                let user = UserPacket { payload: data, ..UserPacket::default() };
+                let packet = DataPacket { value: Some(data_packet::Value::User(user)), ..DataPacket::default() };
+                return vec![Event::Data { session, channel: Channel::Reliable, bytes: packet.encode_to_vec() }];
             }
             ConferenceNotice::Ended(reason) => {
                 tracing::debug!(session = session.0, ?reason, "a session of a room has ended");

@@ -526,6 +526,24 @@ fn many_small_messages_at_once_are_all_heard() {
 }
 
 #[test]
+fn a_channel_of_another_name_is_read_unless_it_is_the_protocols() {
+    let mut world = World::new(false, true);
+    world.client_offers(add_channels);
+    world.run_until(|world| world.is_connected() && world.has_both_channels());
+    let others: Vec<ChannelId> = ["_data_track", "_reliable", "mine"]
+        .map(|label| ChannelConfig { label: label.into(), ..ChannelConfig::default() })
+        .map(|config| world.client.direct_api().create_data_channel(config))
+        .into();
+    world.run_until(|world| world.client_channels().len() == 5);
+    for id in others {
+        assert!(world.client.channel(id).unwrap().write(true, b"hello").unwrap());
+    }
+    let is_heard = |event: &ChannelEvent| matches!(event, ChannelEvent::Other { data } if data == b"hello");
+    world.run_until(|world| world.events.iter().any(is_heard));
+    assert!(world.events.iter().filter(|event| is_heard(event)).count() == 1 && world.messages().is_empty());
+}
+
+#[test]
 fn further_channels_are_closed_and_the_session_goes_on() {
     let mut world = World::new(false, true);
     world.client_offers(add_channels);

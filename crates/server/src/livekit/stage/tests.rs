@@ -270,6 +270,15 @@ fn more_data_than_a_negotiator_takes_is_dropped() {
 }
 
 #[test]
+fn what_comes_by_a_channel_of_another_name_is_a_message_of_its_sender() {
+    let mut test = Test::with_track(Role::Subscriber);
+    let heard = test.hear(BOB, ConferenceNotice::Channel(ChannelEvent::Other { data: b"hello".to_vec() }));
+    let [Event::Data { session: BOB, channel: Channel::Reliable, bytes }] = &heard[..] else { panic!("{heard:?}") };
+    let packet = DataPacket::decode(&bytes[..]).expect("a packet");
+    assert!(matches!(packet.value, Some(data_packet::Value::User(user)) if user.payload == b"hello"));
+}
+
+#[test]
 fn a_pause_for_want_of_bandwidth_is_told_of_the_track_while_there_is_one() {
     let mut test = Test::with_track(Role::Subscriber);
     test.want(&[TRACK]);
