@@ -37,6 +37,13 @@ export async function enter(browser, server, room, identity, { grant, options = 
       window.room = new Room(options);
       window.heard = [];
       const { room, heard } = window;
+      // How signalling connections end: the client only logs it.
+      window.WebSocket = class extends WebSocket {
+        constructor(...args) {
+          super(...args);
+          this.addEventListener("close", ({ code, wasClean }) => heard.push({ event: "closed", code, wasClean }));
+        }
+      };
       const note = (event, what) => room.on(event, (...args) => heard.push({ event, ...what(...args) }));
       note(RoomEvent.TrackSubscribed, (track, publication, participant) => ({ kind: track.kind, source: publication.source, from: participant.identity }));
       note(RoomEvent.TrackUnsubscribed, (track, publication, participant) => ({ kind: track.kind, from: participant.identity }));

@@ -147,8 +147,10 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
       const { sid } = list.body.participants.find((participant) => participant.identity === "alice").tracks.find((track) => track.source === "MICROPHONE");
       await admin(server, "MutePublishedTrack", { room, identity: "alice", track_sid: sid, muted: true }, { roomAdmin: true, room });
       await until("the microphone is muted", 10, () => alice.evaluate(() => room.localParticipant.getTrackPublication("microphone").isMuted));
+      await alice.evaluate(() => (heard.length = 0));
       await admin(server, "RemoveParticipant", { room, identity: "alice" }, { roomAdmin: true, room });
       await hears(alice, "disconnected");
+      await hears(alice, "closed", { wasClean: true });
       await hears(bob, "participantDisconnected", { identity: "alice" });
     });
   });
