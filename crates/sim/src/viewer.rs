@@ -28,6 +28,8 @@ const NACK_INTERVAL: Duration = Duration::from_millis(80);
 const NACK_TRIES_MAX: u32 = 10;
 const FEEDBACK_INTERVAL: Duration = Duration::from_millis(50);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Tracks that one receiver report speaks of (RFC 3550 §6.4.1).
+const BLOCKS_MAX: usize = 31;
 /// A viewer that has no keyframe yet asks for one this often.
 const KEYFRAME_INTERVAL: Duration = Duration::from_millis(500);
 /// How often misbehaviour is repeated.
@@ -121,6 +123,8 @@ pub struct ReceivedTrack {
     /// By layer and frame number.
     pub frames: BTreeMap<(u8, u32), FrameRecord>,
     missing: BTreeMap<u64, Missing>,
+    /// When the first of these is to be asked for.
+    ask_at: Option<Instant>,
     /// Of the records, those that came as another packet's redundancy.
     recovered: u64,
     /// For the fraction in receiver reports.
@@ -203,6 +207,7 @@ impl Viewer {
             padding: BTreeSet::new(),
             frames: BTreeMap::new(),
             missing: BTreeMap::new(),
+            ask_at: None,
             recovered: 0,
             reported_expected: 0,
             reported_received: 0,
@@ -248,7 +253,7 @@ impl Viewer {
     /// When it next has to report, to ask again or to misbehave; `None` when it does nothing of that.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let Behaviour { is_deaf, nacks_everything, hammers_for_keyframes, .. } = self.behaviour;
-        let missing = self.tracks.iter().flat_map(|track| track.missing.values().map(|missing| missing.ask_at));
+        let missing = self.tracks.iter().filter_map(|track| track.ask_at);
         let mischief = (nacks_everything || hammers_for_keyframes).then_some(self.mischief_due);
         let ordinary = [self.feedback_due, self.report_due, self.keyframe_due].into_iter().chain(missing);
         ordinary.filter(|_| !is_deaf).chain(mischief).min()
@@ -382,6 +387,9 @@ impl Viewer {
     fn send_nacks(&mut self, now: Instant) {
         for index in 0..self.tracks.len() {
             let track = &mut self.tracks[index];
+            if track.ask_at.is_none_or(|at| at > now) {
+                continue;
+            }
             let mut asked = Vec::new();
             track.missing.retain(|seq, missing| {
                 if missing.ask_at <= now {
@@ -391,6 +399,7 @@ impl Viewer {
                 }
                 missing.tries < NACK_TRIES_MAX
             });
+            track.follow_missing();
             let ssrc = track.ssrc;
             self.nack(ssrc, &asked);
         }
@@ -453,8 +462,9 @@ impl Viewer {
 
     fn send_report(&mut self, now: Instant) {
         let blocks: Vec<_> = self.tracks.iter_mut().filter_map(|track| track.report_block(now)).collect();
-        let mut buf = [0; 512];
-        if let Some(len) = rtcp::write_receiver_report(&mut buf, self.ssrc, &blocks) {
+        let mut buf = [0; 800];
+        for some in blocks.chunks(BLOCKS_MAX).chain(blocks.is_empty().then_some(&blocks[..])) {
+            let len = rtcp::write_receiver_report(&mut buf, self.ssrc, some).expect("a report holds so many blocks");
             self.send_rtcp(&buf[..len]);
         }
     }
@@ -493,7 +503,12 @@ impl ReceivedTrack {
                 self.missing.insert(seq, Missing { ask_at: now + NACK_DELAY, tries: 0 });
             }
         }
+        self.follow_missing();
         extended
+    }
+
+    fn follow_missing(&mut self) {
+        self.ask_at = self.missing.values().map(|missing| missing.ask_at).min();
     }
 
     /// Takes what is missing from a packet's redundancy. Returns how many packets that were.
@@ -513,6 +528,7 @@ impl ReceivedTrack {
             self.note_frame(now, tag);
             recovered += 1;
         }
+        self.follow_missing();
         self.recovered += recovered;
         recovered
     }

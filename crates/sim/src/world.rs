@@ -13,6 +13,7 @@ use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, Counters, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, WorkerId};
 use srtp::{Profile, SessionKeys};
+use wire::codec::MediaKind;
 use wire::{Datagram, LinkId, Outbox, Path, Product, Random};
 
 use crate::network::{LinkConfig, Network};
@@ -125,18 +126,23 @@ impl World {
 
     /// A publisher on the first worker, whose stream the others mirror.
     pub fn add_publisher(&mut self, stream: StreamId) -> PeerId {
-        let (peer, keys) = self.peer_spec(0);
+        self.add_publisher_on(0, stream)
+    }
+
+    /// A publisher on any worker, whose stream the others mirror.
+    pub fn add_publisher_on(&mut self, worker: usize, stream: StreamId) -> PeerId {
+        let (peer, keys) = self.peer_spec(worker);
         let plans = self.streams[&stream].clone();
         let first_frame = self.peers.len() as u32 * FRAMES_PER_PUBLISHER;
         let publisher = Publisher::new(self.now, self.start, &keys, &plans, first_frame, &mut self.random);
         let tracks = publisher.up_tracks();
         let session = peer.session;
-        self.command(0, Command::AddSession(peer));
-        self.command(0, Command::Publish { session, stream, tracks });
-        for worker in 1..self.workers.len() {
-            self.command(0, Command::Mirror { stream, to: WorkerId(worker as u16), on: true });
+        self.command(worker, Command::AddSession(peer));
+        self.command(worker, Command::Publish { session, stream, tracks });
+        for other in (0..self.workers.len()).filter(|other| *other != worker) {
+            self.command(worker, Command::Mirror { stream, to: WorkerId(other as u16), on: true });
         }
-        self.add_peer(session, 0, Role::Publisher(Box::new(publisher)))
+        self.add_peer(session, worker, Role::Publisher(Box::new(publisher)))
     }
 
     /// A viewer of all tracks, on the first worker.
@@ -166,6 +172,28 @@ impl World {
         self.command(worker, Command::AddSession(peer));
         self.command(worker, Command::Watch { session, stream, tracks });
         self.add_peer(session, worker, Role::Viewer(Box::new(viewer)))
+    }
+
+    /// A member of a conference, who watches all tracks of several streams, in their order, by one session.
+    pub fn add_member_on(&mut self, worker: usize, streams: &[StreamId], behaviour: Behaviour) -> PeerId {
+        let (peer, keys) = self.peer_spec(worker);
+        let plans: Vec<_> = streams.iter().flat_map(|stream| self.streams[stream].clone()).collect();
+        let mut specs = down_tracks(&plans, &mut self.random);
+        // All pictures have one payload type, and all sound another one: there are more tracks than payload types.
+        for (spec, plan) in specs.iter_mut().zip(&plans) {
+            spec.payload_type = TrackPlan::payload_type(usize::from(plan.codec.kind() == MediaKind::Audio));
+            spec.rtx = spec.rtx.map(|(ssrc, _)| (ssrc, spec.payload_type + 1));
+        }
+        let member = Viewer::new(self.now, self.start, &keys, &plans, &specs, behaviour, &mut self.random);
+        let session = peer.session;
+        self.command(worker, Command::AddMember(peer));
+        let mut specs = specs.into_iter();
+        for stream in streams {
+            let tracks = specs.by_ref().take(self.streams[stream].len()).enumerate();
+            let tracks = tracks.map(|(index, spec)| DownTrackSpec { track: index as u8, ..spec }).collect();
+            self.command(worker, Command::Watch { session, stream: *stream, tracks });
+        }
+        self.add_peer(session, worker, Role::Viewer(Box::new(member)))
     }
 
     /// The peer, which is a publisher.
