@@ -70,7 +70,7 @@ const REMB_KEPT: Duration = Duration::from_secs(4);
 /// nine hours. Whoever needs more has to come anew, with other keys.
 const SSRCS_MAX: usize = 65_536;
 
-/// Packets of a slice of a probe at most.
+/// Packets of one track in a slice of a probe at most.
 const PROBE_PACKETS_MAX: u16 = 64;
 
 impl Downs {
@@ -340,15 +340,18 @@ impl Downs {
         let Some(wanted) = self.wanted_rate(transport, io.streams, io.now) else { return };
         self.probe_at = Some(io.now + PROBE_INTERVAL);
         let probe = transport.estimator.as_mut().and_then(|estimator| estimator.poll_probe(io.now, wanted));
-        let last = self.tracks.iter_mut().rfind(|down| down.can_probe());
-        let (Some(bytes), Some(down)) = (probe, last) else { return };
+        let mut able = self.tracks.iter_mut().rev().filter(|down| down.can_probe()).peekable();
+        let (Some(bytes), Some(_)) = (probe, able.peek()) else { return };
         self.probe_at = Some(io.now + bwe::PROBE_SLICE);
         let mut sent = 0;
-        for back in 0..PROBE_PACKETS_MAX {
-            if sent >= bytes {
-                break;
+        // The last may have too little to send again, or nothing where it is muted.
+        for down in able {
+            for back in 0..PROBE_PACKETS_MAX {
+                if sent >= bytes {
+                    break;
+                }
+                sent += down.send_again(down.last_sent(back), Again::Probe, transport, io).unwrap_or(0);
             }
-            sent += down.send_again(down.last_sent(back), Again::Probe, transport, io).unwrap_or(0);
         }
         io.counters.probe_bytes += sent as u64;
     }

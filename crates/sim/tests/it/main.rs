@@ -7,6 +7,7 @@ mod high_rate;
 mod hostile;
 mod layer_switch;
 mod lossy_network;
+mod meeting;
 mod publisher_returns;
 mod quality;
 mod random_limits;
