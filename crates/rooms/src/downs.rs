@@ -11,7 +11,7 @@ use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, Remb, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
-use crate::bwe::{self, room_for};
+use crate::bwe;
 use crate::down_track::{Again, DownTrack, Progress};
 use crate::drops::DropReason;
 use crate::io::Io;
@@ -35,7 +35,7 @@ pub struct Downs {
     /// What tracks begin with that are added.
     limit: LayerLimit,
     /// Empty between two choices; its memory is used again.
-    needs: Vec<Need<Sizes>>,
+    needs: Vec<Need>,
     /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
     has_chosen: bool,
     report_at: Instant,
@@ -356,10 +356,10 @@ impl Downs {
         io.counters.probe_bytes += sent as u64;
     }
 
-    /// What would be sent if the next larger layer of a track were; `None` when the viewer has all that it may have.
+    /// What would be sent if of each track the next larger layer were; `None` when the viewer has all that it may have.
     fn wanted_rate(&self, transport: &Transport, streams: &Slab<Stream>, now: Instant) -> Option<Bitrate> {
         let mut now_sent = transport.resend.rate(now).bps();
-        let mut more = None;
+        let mut more: Option<u64> = None;
         for down in &self.tracks {
             let track = down.track(streams);
             let Some(rank) = down.current_rank(track) else { continue };
@@ -369,7 +369,9 @@ impl Downs {
                 let (rates, wanted) = rates(down, track, now);
                 down.choice.wanted_rate(now, &rates[..wanted], rank)
             });
-            more = more.or(next.map(|rate| rate.bps().saturating_sub(current.bps())));
+            if let Some(next) = next {
+                more = Some(more.unwrap_or(0) + next.bps().saturating_sub(current.bps()));
+            }
         }
         more.map(|more| Bitrate::from_bps(now_sent + more))
     }
@@ -409,9 +411,9 @@ impl Downs {
         self.choose_layers(transport, streams, now);
     }
 
-    /// Chooses for each video track the best layer that is sent, that was asked for, and that its share of the estimate carries,
-    /// beside the tracks that have but one and what is sent again. Where not even the smallest fits, temporal layers are left
-    /// out. The pace follows.
+    /// Chooses for each video track the best layer that is sent, that was asked for, and that its share of the estimate carries
+    /// (see `divide`), beside the tracks that have but one and what is sent again. Where not even the smallest fits, temporal
+    /// layers are left out. The pace follows.
     fn choose_layers(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
         let has_choice = |down: &DownTrack| down.track(streams).rank_count() > 1 && !down.is_held();
         let fixed = self.tracks.iter().filter(|down| !has_choice(down) && !down.is_held());
@@ -422,16 +424,16 @@ impl Downs {
         };
         let with_choice = (0..).zip(&self.tracks).filter(|(_, down)| has_choice(down));
         let mut needs = std::mem::take(&mut self.needs);
-        needs.extend(with_choice.map(|(index, down)| Need::of(Sizes::of(index, down, down.track(streams), now))));
-        share_out(less(transport.estimate(), beside), &mut needs, &self.tracks);
+        needs.extend(with_choice.map(|(index, down)| need(index, down, down.track(streams), now)));
+        divide(less(transport.estimate(), beside), &mut needs);
         let patient = transport.patient_estimate();
         let even = Bitrate::from_bps(less(patient, beside).bps() / needs.len().max(1) as u64);
         self.has_chosen = true;
-        for Need { of: sizes, share, .. } in needs.drain(..) {
-            let down = &mut self.tracks[sizes.index];
+        for need in needs.drain(..) {
+            let down = &mut self.tracks[need.index];
             let track = down.track(streams);
-            let rates = sizes.wanted();
-            down.is_chosen = down.choice.choose(now, share, rates, track);
+            let rates = need.wanted();
+            down.is_chosen = down.choice.choose(now, need.share, rates, track);
             self.has_chosen &= down.is_chosen;
             let rank = track.rank_of(down.choice.place);
             match rates.iter().take(rank.into()).all(|rate| *rate == Bitrate::ZERO) {
@@ -530,42 +532,10 @@ impl Downs {
     }
 }
 
-/// A track with a choice: what each of its layers takes.
-#[derive(Debug)]
-struct Sizes {
-    /// Of the track.
-    index: usize,
-    rates: [Bitrate; LAYERS_MAX],
-    wanted: usize,
-    /// What was chosen last.
-    rank: u8,
-}
-
-impl Sizes {
-    fn of(index: usize, down: &DownTrack, track: &Track, now: Instant) -> Self {
-        let (rates, wanted) = rates(down, track, now);
-        Sizes { index, rates, wanted, rank: track.rank_of(down.choice.place) }
-    }
-
-    /// Of the layers that the viewer wants.
-    fn wanted(&self) -> &[Bitrate] {
-        &self.rates[..self.wanted]
-    }
-}
-
-/// Gives each track its share of what the path carries.
-fn share_out(carried: Bitrate, needs: &mut [Need<Sizes>], tracks: &[DownTrack]) {
-    if let [only] = needs {
-        only.share = carried;
-        return;
-    }
-    for need in needs.iter_mut() {
-        let mut sent = (0_u8..).zip(need.of.wanted()).filter(|(_, rate)| **rate > Bitrate::ZERO);
-        let least = sent.next().map_or(Bitrate::ZERO, |(_, rate)| room_for(*rate, true));
-        let most = sent.last().map_or(least, |(rank, rate)| room_for(*rate, rank == need.of.rank));
-        (need.least, need.most, need.priority) = (least, most, tracks[need.of.index].choice.priority);
-    }
-    divide(carried, needs);
+/// What a track with a choice needs.
+fn need(index: usize, down: &DownTrack, track: &Track, now: Instant) -> Need {
+    let chosen = down.choice.has_chosen().then(|| track.rank_of(down.choice.place));
+    Need::new(index, down.choice.priority, rates(down, track, now), chosen)
 }
 
 /// What each layer of a track takes, by rank, zero where nothing comes of it; and how many of them the viewer wants. Where all

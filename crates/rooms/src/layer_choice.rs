@@ -50,6 +50,11 @@ impl LayerChoice {
         }
     }
 
+    /// Whether a size was chosen yet.
+    pub fn has_chosen(&self) -> bool {
+        self.sizes.has_chosen()
+    }
+
     /// Chooses the best of the sizes with `rates`, by rank, that `share` carries; the viewer wants no others. False: nothing of
     /// the track comes, so nothing can be chosen.
     ///

@@ -224,7 +224,7 @@ fn a_pause_for_want_of_bandwidth_is_told_once_and_so_is_its_end() {
 fn who_comes_first_has_the_large_picture_where_there_is_room_for_one() {
     let start = Instant::now();
     let settings = Settings { estimate_start: Bitrate::from_kbps(8_000), ..Settings::new(1, (start, 0)) };
-    for (priorities, expected) in [([0, 0], [1, 1]), ([1, 0], [2, 1]), ([2, 1], [1, 2])] {
+    for (priorities, expected) in [([0, 0], [2, 1]), ([1, 0], [2, 1]), ([2, 1], [1, 2])] {
         let (mut streams, key, mut transport, mut downs) =
             viewer_of_two(start, &settings, &["small", "medium", "large"]);
         transport.expect_feedback(start, true, &settings);
