@@ -11,8 +11,12 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE;
 use engine::Mailbox;
+use livekit::proto::{ClientInfo, ConnectionSettings, JoinRequest, WrappedJoinRequest};
 use livekit::token::{Claims, Keys, VideoGrant};
+use prost::Message as _;
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -48,6 +52,9 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long tokens hold: whoever has joined gets new ones from the server.
 const TOKEN_HOLDS: Duration = Duration::from_secs(3_600);
+
+/// The version of the protocol that clients speak.
+const PROTOCOL: i32 = 16;
 
 /// Lets clients into a room.
 pub struct Lobby {
@@ -120,7 +127,8 @@ impl Lobby {
             Wish::Publish(video) => Part::Publish(video),
             Wish::Watch(check, _) => Part::Watch(check),
         };
-        let (url, context, identity) = (self.address(identity, grant)?, self.context.clone(), identity.to_owned());
+        let url = self.address(wish, self.token(identity, grant)?);
+        let (context, identity) = (self.context.clone(), identity.to_owned());
         let ((leave, left), (joined, has_joined)) = (oneshot::channel(), mpsc::sync_channel(1));
         let task = self.runtime.spawn(async move {
             let joining = async {
@@ -145,14 +153,29 @@ impl Lobby {
         Ok(Guest { leave, task, runtime: self.runtime.handle().clone() })
     }
 
-    /// Where somebody joins, with the token for it.
-    fn address(&self, identity: &str, grant: VideoGrant) -> Result<String> {
+    /// Where somebody joins. Who publishes does so by v1, so that it has one peer connection, and is offered none to watch by.
+    fn address(&self, wish: Wish, token: String) -> String {
+        let url = &self.url;
+        match wish {
+            Wish::Publish(_) => {
+                let request = JoinRequest {
+                    client_info: Some(ClientInfo { protocol: PROTOCOL, ..ClientInfo::default() }),
+                    connection_settings: Some(ConnectionSettings::default()),
+                    ..JoinRequest::default()
+                };
+                let join_request = request.encode_to_vec();
+                let wrapped = WrappedJoinRequest { join_request, ..WrappedJoinRequest::default() };
+                format!("{url}/v1?access_token={token}&join_request={}", URL_SAFE.encode(wrapped.encode_to_vec()))
+            }
+            Wish::Watch(..) => format!("{url}?access_token={token}&protocol={PROTOCOL}&auto_subscribe=1"),
+        }
+    }
+
+    fn token(&self, identity: &str, grant: VideoGrant) -> Result<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?;
-        let subscribes = u8::from(grant.can_subscribe.unwrap_or(true));
         let video = Some(VideoGrant { room_join: true, room: self.room.clone(), ..grant });
         let exp = (now + TOKEN_HOLDS).as_secs();
-        let token = self.keys.sign(Claims { sub: identity.to_owned(), exp, video, ..Claims::default() });
-        Ok(format!("{}?access_token={token}&protocol=16&auto_subscribe={subscribes}", self.url))
+        Ok(self.keys.sign(Claims { sub: identity.to_owned(), exp, video, ..Claims::default() }))
     }
 }
 

@@ -1,8 +1,8 @@
 //! One client's signalling connection: what it says to join, and what it answers as long as it is there.
 //!
 //! In: the server's messages. Out: ours, and for the load thread the client itself, its tracks and where its server is.
-//! Source: LiveKit's client protocol, v0, in the messages of `livekit-protocol`. Of its two peer connections a publisher, who
-//! offers, has the one, and a viewer, whom the server offers to, the other.
+//! Source: LiveKit's client protocol in the messages of `livekit-protocol`. A publisher, who offers, has the one peer connection
+//! of v1; a viewer, whom the server offers to, has of the two of v0 that by which it watches.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -167,7 +167,7 @@ impl Signalling {
 
     /// Answers an offer of the server's; returns how many videos come by it.
     async fn answer(&mut self, offer: SessionDescription) -> Result<usize> {
-        // Who publishes may be offered data channels, and has no use for them.
+        // Who publishes has no use for what it may be offered.
         if !matches!(self.part, Part::Watch(_)) {
             return Ok(0);
         }
