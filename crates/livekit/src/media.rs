@@ -71,6 +71,8 @@ pub struct Up {
     pub cid: String,
     /// Codecs, as "video/VP8", the best first; empty: as the client offers.
     pub codecs: Vec<String>,
+    /// What the answer lists behind the one that is taken: pion takes the codecs of a kind's first section for all.
+    pub others: Vec<String>,
     /// With redundancy (RFC 2198).
     pub red: bool,
     /// Sound falls silent with its speaker.

@@ -22,7 +22,7 @@ pub(crate) fn handle_offer(room: &mut Room, who: Number, offer: SessionDescripti
     let Some(peer) = publisher(room, who, turn) else { return };
     peer.asked = offer.id;
     let session = peer.id;
-    let ups = publish::ups(room, who);
+    let ups = publish::ups(room, who, turn.config);
     turn.out.media(Request::Offer { session, sdp: offer.sdp, ups });
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use livekit_protocol::client_info::Sdk;
 use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
@@ -9,6 +10,7 @@ use livekit_protocol::{
     TrackPublishedResponse, TrackType, TrackUnpublishedResponse, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
 };
 
+use crate::config::Config;
 use crate::demand::Demand;
 use crate::directory::Number;
 use crate::limits;
@@ -115,8 +117,10 @@ pub(crate) fn handle_sections(
 }
 
 /// How somebody's tracks are taken, announced and published ones. Each codec that comes by a track of its own has an entry.
-pub(crate) fn ups(room: &Room, who: Number) -> Vec<Up> {
+pub(crate) fn ups(room: &Room, who: Number, config: &Config) -> Vec<Up> {
     let Some(member) = room.members.get(&who) else { return Vec::new() };
+    let is_of_pion = member.client.sdk() == Sdk::Go;
+    let others = if is_of_pion { codecs::of(&member.client, &config.codecs) } else { Vec::new() };
     let published = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
     let published =
         published.map(|track| Up { codecs: vec![track.info.mime_type.clone()], ..up(&track.cid, &track.info) });
@@ -129,12 +133,13 @@ pub(crate) fn ups(room: &Room, who: Number) -> Vec<Up> {
         let apart: Vec<Up> = apart.iter().map(of_codec).collect();
         std::iter::once(Up { codecs: mimes(&together), ..up(&pending.cid, &pending.info) }).chain(apart)
     });
-    published.chain(announced).collect()
+    published.chain(announced).map(|up| Up { others: others.clone(), ..up }).collect()
 }
 
 #[allow(deprecated, reason = "older clients say and read these fields")]
 fn up(cid: &str, info: &TrackInfo) -> Up {
-    Up { cid: cid.to_owned(), codecs: Vec::new(), red: !info.disable_red, dtx: !info.disable_dtx, stereo: info.stereo }
+    let (red, dtx, stereo) = (!info.disable_red, !info.disable_dtx, info.stereo);
+    Up { cid: cid.to_owned(), codecs: Vec::new(), others: Vec::new(), red, dtx, stereo }
 }
 
 /// Publishes what has a section now, and returns its sids.

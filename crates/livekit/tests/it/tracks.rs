@@ -1,5 +1,6 @@
 use livekit::join::Join;
 use livekit::media::{Event, Kind, Request};
+use livekit::proto::client_info::Sdk;
 use livekit::proto::request_response::Reason;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
@@ -203,6 +204,20 @@ fn a_device_whose_h264_is_bad_publishes_another_codec() {
     let asked = lab.take_media();
     let [Request::Open { .. }, Request::Offer { ups, .. }] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(ups[0].codecs, ["video/VP8"]);
+}
+
+#[test]
+fn a_client_of_pion_has_its_other_codecs_in_the_answer_too() {
+    for (sdk, count) in [(Sdk::Go, 3), (Sdk::Js, 0)] {
+        let mut lab = Lab::new();
+        let client = ClientInfo { sdk: sdk as i32, ..ClientInfo::default() };
+        let eve = lab.enter_as(Join { client, ..a_join("eve") });
+        lab.say(&eve, Signal::AddTrack(camera("cam")));
+        lab.offer(&eve);
+        let asked = lab.take_media();
+        let Some(Request::Offer { ups, .. }) = asked.last() else { panic!("{asked:?}") };
+        assert_eq!(ups[0].others.len(), count);
+    }
 }
 
 #[test]

@@ -582,6 +582,7 @@ fn wish(up: &Up) -> UpWish {
     UpWish {
         cid: up.cid.clone(),
         codecs: up.codecs.iter().filter_map(|mime| codec_of(mime)).collect(),
+        others: up.others.iter().filter_map(|mime| codec_of(mime)).collect(),
         red: up.red,
         dtx: up.dtx,
         stereo: up.stereo,

@@ -147,7 +147,8 @@ impl<'a> Plan<'a> {
         transport: &Transport<'_>,
         known: &Known<'_>,
     ) {
-        let up = slot.up.as_ref().map(|up| (&up.media, own_fmtp(up, wish(known.wishes, section))));
+        let wish = wish(known.wishes, section);
+        let up = slot.up.as_ref().map(|up| (&up.media, own_fmtp(up, wish)));
         let down = slot.down.as_ref();
         let direction = match (&up, down) {
             (Some(_), Some(_)) => "sendrecv",
@@ -156,7 +157,11 @@ impl<'a> Plan<'a> {
             (None, None) => "inactive",
         };
         // In a section in which the peer sends nothing all codecs are kept: pion takes those of the first one for all.
-        let kept = if up.is_none() { all(section, kind) } else { Vec::new() };
+        let is_kept = |media: &Media| match &up {
+            None => true,
+            Some((own, _)) => own.codec != media.codec && wish.is_some_and(|wish| wish.others.contains(&media.codec)),
+        };
+        let kept: Vec<Media> = all(section, kind).into_iter().filter(is_kept).collect();
         let feedback = |media: &Media| {
             let takes_remb = media.direction == Direction::Send && !self.is_numbered();
             section.format(media.payload_type).map(|format| select::feedback(format, takes_remb)).unwrap_or_default()

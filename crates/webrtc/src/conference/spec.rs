@@ -44,6 +44,8 @@ pub struct UpWish {
     pub cid: String,
     /// The best first; where the peer has none of them, and where there are none, its own order decides.
     pub codecs: Vec<Codec>,
+    /// What the answer lists behind the one that is taken, for peers that take the codecs of a kind's first section for all.
+    pub others: Vec<Codec>,
     /// With redundancy (RFC 2198).
     pub red: bool,
     /// Opus is to fall silent with its speaker (RFC 7587 §6.1, `usedtx`).

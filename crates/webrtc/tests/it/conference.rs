@@ -467,6 +467,14 @@ fn a_publisher_s_codec_redundancy_and_silence_are_as_wished() {
     let chosen = of(&wished, MediaKind::Video).media;
     assert!(chosen.codec == Codec::H264 && chosen.rids.len() == 3, "{chosen:?}");
 
+    let others = vec![Codec::H264, Codec::Vp9, Codec::Vp8];
+    let listed = answer(UpWish { cid: video.cid.clone(), codecs: vec![Codec::Vp8], others, ..UpWish::default() });
+    assert_eq!(of(&listed, MediaKind::Video).media.codec, Codec::Vp8);
+    let video = &listed.sdp[listed.sdp.find("m=video").unwrap()..];
+    let lines = video.lines().filter_map(|line| line.strip_prefix("a=rtpmap:")?.split(' ').nth(1));
+    let codecs: Vec<&str> = lines.filter(|codec| *codec != "rtx/90000").collect();
+    assert_eq!(codecs, ["VP8/90000", "H264/90000", "VP9/90000"]);
+
     let wish = UpWish { cid: audio.cid, dtx: true, stereo: true, ..UpWish::default() };
     let wished = answer(wish);
     assert!(wished.sdp.contains(";usedtx=1;stereo=1\r\n"), "{}", wished.sdp);
