@@ -1,5 +1,6 @@
 //! Streams and paths that several tests use.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use sim::media::{LayerPlan, Spatial};
@@ -65,6 +66,12 @@ pub fn seconds(count: u64) -> Duration {
 
 pub fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
+}
+
+/// These seeds, or so many more as are asked for: `MILLRACE_SEEDS=300 cargo test …`.
+pub fn seeds(seeds: Range<u64>) -> Range<u64> {
+    let asked: Option<u64> = std::env::var("MILLRACE_SEEDS").ok().and_then(|count| count.parse().ok());
+    seeds.start..asked.map_or(seeds.end, |count| seeds.end.max(seeds.start + count))
 }
 
 /// The value below which nine in ten lie.

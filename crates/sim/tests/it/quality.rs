@@ -60,19 +60,16 @@ fn check(seeds: std::ops::Range<u64>, tracks: &[TrackPlan], way_down: &[(u64, Li
     check_with(Feedback::TransportWide, seeds, tracks, way_down, bounds);
 }
 
-/// So many seeds more than there are otherwise may be asked for: `MILLRACE_SEEDS=300 cargo test …`. What all of them came to
-/// is printed.
+/// What all of them came to is printed.
 fn check_with(
     feedback: Feedback,
-    seeds: std::ops::Range<u64>,
+    range: std::ops::Range<u64>,
     tracks: &[TrackPlan],
     way_down: &[(u64, LinkConfig)],
     bounds: &Bounds,
 ) {
-    let asked: Option<u64> = std::env::var("MILLRACE_SEEDS").ok().and_then(|count| count.parse().ok());
-    let end = asked.map_or(seeds.end, |count| seeds.end.max(seeds.start + count));
     let (mut all, mut bad) = (Vec::new(), Vec::new());
-    for seed in seeds.start..end {
+    for seed in seeds(range) {
         let quality = watch(feedback, seed, tracks, way_down);
         let good = bounds.layers.contains(&quality.layer)
             && quality.first_picture <= millis(bounds.first_picture_ms)
