@@ -1,5 +1,6 @@
 //! One track on its way to one viewer: a place in the track's log, and the numbers under which the viewer knows it.
 
+mod mid;
 mod starts;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use wire::rtcp::ReportBlock;
 use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
+use self::mid::MidShown;
 use self::starts::{arrival_beside, first_of, is_unseen};
 use crate::drops::{DropCounters, DropReason};
 use crate::former::Former;
@@ -31,11 +33,6 @@ use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit};
 use crate::stream::{Place, Stream, Track};
 use crate::transport::Transport;
-
-/// The MID goes with the first packets of a track only (RFC 8843 §9.2): by then the viewer knows the SSRC. It goes with
-/// each retransmission, because nobody knows which of these rare ones comes through, and Firefox ignores an SSRC that has
-/// not shown it.
-const PACKETS_WITH_MID: u64 = 20;
 
 /// A keyframe may have come so much earlier than what was sent last. One that is older, because its first packet was lost,
 /// would show again what was seen, under timestamps that are ahead from then on by as much.
@@ -102,6 +99,7 @@ pub struct DownTrack {
     /// Bytes of their payloads; wraps.
     pub octet_count: u32,
     packets: u64,
+    mid: MidShown,
     /// The number before the first one.
     before_first: u64,
     /// `packet_count` at the last call of `follow_rate`.
@@ -196,6 +194,7 @@ impl DownTrack {
             packet_count: 0,
             octet_count: 0,
             packets: 0,
+            mid: MidShown::new(),
             before_first,
             packet_count_then: 0,
             skipped: 0,
@@ -225,6 +224,7 @@ impl DownTrack {
     /// Takes a report. Returns the share of what was sent that the path lost, in 256ths, when it is time to tell. Of the packets
     /// that are on their way no more than `room` are looked at, which it takes its part from.
     pub fn on_report(&mut self, now: Instant, block: &ReportBlock, room: &mut usize) -> Option<u8> {
+        self.mid.on_report();
         let last = self.forwarder.last_seq()?;
         let on_its_way = (last as u16).wrapping_sub(block.highest_seq as u16);
         let highest = last.checked_sub(on_its_way.into())?;
@@ -615,8 +615,9 @@ impl DownTrack {
         (self.forwarder.last_seq().unwrap_or(0) as u16).wrapping_sub(back)
     }
 
-    /// Remembers more packets where more go out. Comes once a second.
+    /// Remembers more packets where more go out, and shows the MID again. Comes once a second.
     pub fn follow_rate(&mut self) {
+        self.mid.follow(self.packets);
         self.sent.follow(self.packet_count.wrapping_sub(self.packet_count_then));
         self.packet_count_then = self.packet_count;
     }
@@ -637,7 +638,7 @@ impl DownTrack {
             timestamp: forwarded.timestamp,
             ssrc: self.spec.ssrc,
         };
-        self.write_header(slot, &header, logged, transport.transport_seq, self.packets < PACKETS_WITH_MID)
+        self.write_header(slot, &header, logged, transport.transport_seq, self.mid.goes_with(self.packets))
     }
 
     fn write_header(

@@ -132,3 +132,21 @@ fn a_quiet_network_needs_no_repair_at_all() {
     let audio = check_track(&world.viewer(viewer).tracks[1], AUDIO_CLOCK, seconds(1), Holes::Refused).unwrap();
     assert!(video.frames >= 265 && audio.frames >= 445, "{video:?} {audio:?}");
 }
+
+/// What shows to which track an SSRC belongs goes with its first packets, and those may all be lost.
+#[test]
+fn who_gets_none_of_the_first_packets_has_sound_and_pictures_a_second_later() {
+    for seed in 0..4 {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[vp8(), opus()]);
+        world.add_publisher(stream);
+        world.set_way_down_of_next(0, LinkConfig { loss: 1.0, ..quiet() });
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        world.run(seconds(3));
+        world.set_way_down(viewer, quiet());
+        world.run(millis(1_600));
+        for (index, track) in world.viewer(viewer).tracks.iter().enumerate() {
+            assert!(track.whole_frames() > 5, "seed {seed}, track {index}: {} frames", track.whole_frames());
+        }
+    }
+}

@@ -139,7 +139,9 @@ fn estimate(world: &mut World, member: &Member) -> Bitrate {
 fn look(world: &mut World, member: &Member, name: &str) -> Seen {
     let Member { down, way, joined, .. } = *member;
     let (now, viewer) = (world.now, world.viewer(down));
-    assert_eq!((viewer.counters.spoilt, viewer.counters.refused), (0, 0), "{name}");
+    // A full queue may drop all that shows to whom a track belongs at first: what comes then until it is shown again is refused.
+    let refused = if way == Way::Free { viewer.counters.refused } else { 0 };
+    assert_eq!((viewer.counters.spoilt, refused), (0, 0), "{name}");
     let tracks = std::mem::take(&mut viewer.tracks);
     let (mut layers, mut changes, mut gap) = ([0; 3], 0, Duration::ZERO);
     let mut settled_at = joined;
@@ -218,9 +220,10 @@ fn fifty_who_all_publish_see_each_other() {
     }
 }
 
+/// 4: all packets of a track that showed its MID were lost, for a full queue.
 #[test]
 fn members_on_paths_that_lose_get_every_picture() {
-    for seed in seeds(0..4) {
+    for seed in seeds(0..5) {
         meet(seed, 12, 1 + seed as u16 % 2, 0.02);
     }
 }
