@@ -30,7 +30,7 @@ use signalling::Signalling;
 /// How to join by LiveKit's signalling.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Joins by LiveKit's signalling (/rtc): all are in one room, and each viewer gets the streams of all publishers.
+    /// Joins by LiveKit's signalling: all are in one room, and each viewer gets the streams of all publishers.
     #[arg(long, requires_all = ["api_key", "api_secret"], conflicts_with_all = ["whip_url", "whep_url"])]
     pub livekit: bool,
     /// API key of the LiveKit server, to make tokens with.
