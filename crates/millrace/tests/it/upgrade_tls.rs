@@ -2,7 +2,7 @@
 //! these viewers are closed in order, and come again at once.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use pump::sample::Sample;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
 use wire::Bitrate;
 
 use crate::common::{PATIENCE, Service, wait_until};
@@ -30,6 +31,9 @@ const WAYS: [Way; 3] = [Way::First, Way::Behind, Way::Second];
 
 /// A pause behind each 16 KiB at most: megabytes take seconds.
 const SLOW: Duration = Duration::from_millis(10);
+
+/// Bytes of a receive buffer.
+const NARROW: usize = 16 << 10;
 
 /// Of each way, who read at once. One more of each reads nothing before the end.
 const VIEWERS: usize = 8;
@@ -91,7 +95,7 @@ fn a_process_that_is_replaced_ends_when_who_reads_slowly_has_read_his_last_byte(
     let (first, rest) = bytes.split_at(4 * PIECE);
     pusher.push(first);
     wait_for_stream(&service.addr);
-    let viewers = WAYS.map(|way| Viewer { pause: SLOW, ..Viewer::begin(&service.tls_addr, way) });
+    let viewers = WAYS.map(|way| Viewer::begin_narrow(&service.tls_addr, way));
     pusher.push(&rest[..rest.len() / 2 / PIECE * PIECE]);
     service.tell("USR2");
     service.wait_for_successor(1);
@@ -165,7 +169,18 @@ struct Body {
 impl Viewer {
     /// Asks for the stream; the answer has begun when this returns.
     fn begin(addr: &str, way: Way) -> Self {
-        let tcp = TcpStream::connect(addr).expect("it listens");
+        Viewer::begin_on(TcpStream::connect(addr).expect("it listens"), way)
+    }
+
+    /// The same on a connection whose kernel takes little: what he has not read waits at the server.
+    fn begin_narrow(addr: &str, way: Way) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(NARROW).expect("set");
+        socket.connect(&addr.parse::<SocketAddr>().expect("an address").into()).expect("it listens");
+        Viewer { pause: SLOW, ..Viewer::begin_on(socket.into(), way) }
+    }
+
+    fn begin_on(tcp: TcpStream, way: Way) -> Self {
         tcp.set_read_timeout(Some(PATIENCE)).expect("a time");
         let name = ServerName::IpAddress(IpAddr::from([127, 0, 0, 1]).into());
         let mut config = ClientConfig::clone(&load::relay::tls_config().expect("TLS"));
@@ -270,6 +285,7 @@ impl Body {
             match kind {
                 second::DATA => {
                     self.bytes.extend_from_slice(payload);
+                    answers.extend(second::room(payload.len()));
                     self.is_whole |= flags & second::END_STREAM != 0;
                 }
                 second::GOAWAY => self.is_last |= payload.get(4..8) == Some(&[0; 4]),
@@ -298,7 +314,8 @@ mod second {
     pub const ACK: u8 = 1;
     const END_HEADERS: u8 = 4;
 
-    const WINDOW_MAX: u32 = (1 << 31) - 1;
+    /// Bytes that may come before what was read makes room, of the answer and on the connection.
+    const WINDOW: u32 = 1 << 20;
 
     pub struct Frame<'a> {
         pub kind: u8,
@@ -306,19 +323,26 @@ mod second {
         pub payload: &'a [u8],
     }
 
-    /// All that a client says: it takes whatever comes.
+    /// All that a client says first.
     pub fn request(path: &str) -> Vec<u8> {
-        let window = [&4_u16.to_be_bytes()[..], &WINDOW_MAX.to_be_bytes()].concat();
+        let window = [&4_u16.to_be_bytes()[..], &WINDOW.to_be_bytes()].concat();
         let field = |name: u8, value: &str| [&[name, value.len() as u8], value.as_bytes()].concat();
         // GET and https by their numbers, path and authority as they are (RFC 7541).
         let headers = [&[0x82, 0x87][..], &field(4, path), &field(1, "localhost")].concat();
         [
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
             frame(SETTINGS, 0, 0, &window),
-            frame(WINDOW_UPDATE, 0, 0, &(WINDOW_MAX - 65_535).to_be_bytes()),
+            frame(WINDOW_UPDATE, 0, 0, &(WINDOW - 65_535).to_be_bytes()),
             frame(HEADERS, END_HEADERS | END_STREAM, 1, &headers),
         ]
         .concat()
+    }
+
+    /// There is room for as much as was read.
+    pub fn room(len: usize) -> Vec<u8> {
+        let increment = (len as u32).to_be_bytes();
+        let update = |stream| if len == 0 { Vec::new() } else { frame(WINDOW_UPDATE, 0, stream, &increment) };
+        [update(0), update(1)].concat()
     }
 
     pub fn pong(payload: &[u8]) -> Vec<u8> {

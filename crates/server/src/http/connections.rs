@@ -293,9 +293,16 @@ impl Connections {
             builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
             let (idle, old) = (guest.is_idle(limits.request_timeout), guest.is_old(limits.age_max));
             let lasts = guest.is_old(Duration::ZERO);
-            let connection = builder.serve_connection(TokioIo::new(stream), answer);
+            let line = Line::new(stream);
+            let rest = line.other();
+            let connection = builder.serve_connection(TokioIo::new(line), answer);
             let connection = (connection, http2::Connection::graceful_shutdown as fn(Pin<&mut _>));
-            return self.attend(connection, told, is_open, (idle, pending()), (old, lasts)).await;
+            if self.attend(connection, told, is_open, (idle, pending()), (old, lasts)).await {
+                // Of a connection that is closed the kernel throws away what the client has not read as soon as that says
+                // something, as it does to make room (RFC 9112 §9.6 has the same of HTTP/1).
+                timeout(limits.request_timeout, rest.drain()).await.ok();
+            }
+            return;
         }
         let mut builder = http1::Builder::new();
         // Who sends no more waits for his answer all the same.
@@ -309,7 +316,8 @@ impl Connections {
         self.attend(connection, told, is_open, (pending(), left), ages).await;
     }
 
-    /// Until a connection ends, or has to; with it comes what has it end behind its last answer.
+    /// Until a connection ends, or has to; with it comes what has it end behind its last answer. True when it has ended in order
+    /// because the server ends: all is written, and the client may be reading.
     async fn attend<C: Future<Output = hyper::Result<()>>>(
         &self,
         (connection, shut_down): (C, fn(Pin<&mut C>)),
@@ -317,13 +325,16 @@ impl Connections {
         mut is_open: watch::Receiver<()>,
         (idle, left): (impl Future<Output = ()>, impl Future<Output = ()>),
         (old, lasts): (impl Future<Output = ()>, impl Future<Output = ()>),
-    ) {
+    ) -> bool {
         let (limits, mut connection, mut told) = (&self.limits, pin!(connection), pin!(told));
         let mut left = pin!(left);
         let (mut leave, mut is_closed) = (None, false);
         let time = tokio::select! {
-            result = connection.as_mut() => return trace(result),
-            () = left.as_mut() => return,
+            result = connection.as_mut() => {
+                trace(result);
+                return false;
+            }
+            () = left.as_mut() => return false,
             told = told.as_mut() => patience(limits, leave.insert(told)),
             _ = is_open.changed() => {
                 is_closed = true;
@@ -338,16 +349,16 @@ impl Connections {
         if is_closed {
             tokio::select! {
                 result = connection.as_mut() => return trace(result),
-                () = left.as_mut() => return,
+                () = left.as_mut() => return false,
                 () = lasts => {}
             }
         }
         let mut end = pin!(sleep(time));
         loop {
             tokio::select! {
-                result = connection.as_mut() => return trace(result),
-                () = left.as_mut() => return,
-                () = end.as_mut() => return,
+                result = connection.as_mut() => return trace(result) && is_closed,
+                () = left.as_mut() => return false,
+                () = end.as_mut() => return false,
                 // It is counted among those that leave, and may have less time for it than it had.
                 told = told.as_mut(), if leave.is_none() => {
                     let at = Instant::now() + patience(limits, leave.insert(told));
@@ -379,8 +390,10 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Guarded {
     }
 }
 
-fn trace(result: hyper::Result<()>) {
-    if let Err(error) = result {
+/// Whether a connection has ended in order.
+fn trace(result: hyper::Result<()>) -> bool {
+    if let Err(error) = &result {
         tracing::trace!(%error, "an HTTP connection ended early");
     }
+    result.is_ok()
 }

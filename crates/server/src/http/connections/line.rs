@@ -1,4 +1,5 @@
-//! A connection of HTTP/1 whose other end may be listened for while an answer is under way, when nobody reads.
+//! A connection whose other end may be listened for beside the library: while an answer of HTTP/1 is under way, when nobody reads, and
+//! behind the last of HTTP/2.
 //!
 //! In: what the client sends. Out: the same, and that it sends no more.
 //! Cost: a lock of its own per read and write, which nobody else waits for.
@@ -8,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 /// Bytes that are read ahead to see what is behind them: more than requests without a body have. Who sends more has left his
 /// answer, as far as anybody can see.
@@ -59,6 +60,12 @@ impl<S: AsyncRead + Unpin> Line<S> {
         }
         Poll::Ready(())
     }
+
+    /// Throws away what comes until the client has ended what it sends, or the connection is broken.
+    pub(super) async fn drain(mut self) {
+        let mut room = [0; 1_024];
+        while self.read(&mut room).await.is_ok_and(|count| count > 0) {}
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
@@ -105,7 +112,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
 mod tests {
     use std::future::poll_fn;
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncWriteExt as _, duplex};
 
     use super::*;
 
