@@ -24,6 +24,9 @@ use super::twirp;
 /// Bytes of a request to the API at most.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of memory for what comes by a signalling connection: each has them, and most messages are far smaller.
+const READ_BYTES: usize = 2 * 1024;
+
 /// What a query says: a name and its value.
 type Pair = (String, String);
 type Pairs = Vec<Pair>;
@@ -128,6 +131,7 @@ fn join(
     let (connection, outlet) = hub.join(join)?;
     let signalling = Signalling { hub, connection, outlet };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(0);
     Ok(upgrade.on_upgrade(|socket| signalling.serve(socket)))
 }
 
