@@ -284,7 +284,10 @@ impl Allocations {
         // What a client sends may be longer than its peer's path takes, and only who asked for it wants to lose that (RFC 8656
         // §14).
         let fragments = if socket.peers == PeerTransport::UdpWhole { Fragments::Never } else { Fragments::Always };
-        let options = UdpOptions { receive_buffer_bytes, send_buffer_bytes, fragments, ..UdpOptions::default() };
+        // What keeps a port has it still.
+        let reuse_port = socket.token.is_some();
+        let options =
+            UdpOptions { receive_buffer_bytes, send_buffer_bytes, fragments, reuse_port, ..UdpOptions::default() };
         self.opens.push_back(LinkRequest::OpenUdp { token, addr, ports: None, options });
     }
 
@@ -295,32 +298,40 @@ impl Allocations {
             return None;
         };
         socket.link = Some(link);
-        let (allocation, shown, bound, is_pair) = (socket.allocation, socket.shown, socket.bound, socket.is_pair);
+        let (allocation, token) = (socket.allocation, socket.token);
+        let (shown, bound, is_pair) = (socket.shown, socket.bound, socket.is_pair);
         let is_tcp = socket.peers == PeerTransport::Tcp;
         let Some(key) = allocation else {
             // Its client did not wait, and nobody was told of the next port: that is given back with this one, once.
             self.closes.push_back(link);
             return None;
         };
-        socket.is_kept = is_pair;
+        if is_pair && let Err(error) = self.reserve(now, key, SocketAddr::new(bound.ip(), bound.port() | 1)) {
+            // Others are tried, as when this one cannot be had.
+            self.closes.push_back(link);
+            self.sockets.get_mut(slot)?.link = None;
+            return self.handle_failed(slot, &error);
+        }
+        if let Some(token) = token {
+            self.settings.reservations.bound(&token);
+        }
+        self.sockets.get_mut(slot)?.is_kept = is_pair;
         self.settings.opened.set(bound, is_tcp, true);
         // What a client sends there by UDP is nothing to who listens for connections.
         if !is_tcp {
             self.by_shown.insert(shown, slot);
         }
-        if is_pair {
-            self.reserve(now, key, SocketAddr::new(bound.ip(), bound.port() | 1));
-        }
         self.count_down(key)
     }
 
     /// Keeps a port for who made the allocation.
-    fn reserve(&mut self, now: Instant, key: usize, address: SocketAddr) {
+    fn reserve(&mut self, now: Instant, key: usize, address: SocketAddr) -> io::Result<()> {
         let (token, until) = (self.secret.bytes(), now + RESERVATION_LIFETIME);
-        let Some(allocation) = self.all.get_mut(key) else { return };
+        let Some(allocation) = self.all.get_mut(key) else { return Ok(()) };
+        self.settings.reservations.keep(token, &allocation.user, address, until)?;
         allocation.reserved = Some(token);
-        self.settings.reservations.keep(token, &allocation.user, address, until);
         self.kept.insert(token, (address, self.wheel.insert(until, Due::Reservation(token))));
+        Ok(())
     }
 
     /// A socket cannot be had. When somebody else has its port, others are tried.

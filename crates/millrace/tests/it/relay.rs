@@ -1,9 +1,9 @@
 //! A server's relay, with clients and peers on loopback.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use relay::message::Method;
+use relay::message::{Method, attribute};
 use serde_json::Value;
 
 use crate::common::{Echo, PATIENCE, RELAY, Server, TurnClient, free_addr, millrace, relay_of, wait_until};
@@ -63,6 +63,36 @@ fn what_load_s_clients_send_comes_back_whole_by_every_transport() {
             let report: Value = serde_json::from_str(&told.0).expect("JSON");
             let sound = ["failed", "damaged", "duplicates", "reordered"].map(|name| report[name] == 0);
             assert_eq!((sound, &report["clients"]), ([true; 4], &Value::from(6)), "{transport} {flags}: {report}");
+        }
+    }
+}
+
+/// Until it is used, the second port of a pair is nobody else's: others on the host that ask for any port may get this one.
+#[test]
+fn the_port_that_is_kept_for_a_client_can_be_bound_by_nobody_else_and_then_by_whichever_worker_the_client_is_at() {
+    let server = Server::start(&RELAY);
+    let (relay, echo) = (relay_of(&server), Echo::start());
+    for index in 0..16_u16 {
+        let mut first = TurnClient::new(relay);
+        let said = first.request(Method::Allocate, |writer| {
+            writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24).attribute(attribute::EVEN_PORT, &[0x80]);
+        });
+        let (even, token) = (said.relayed[0], said.reservation_token.expect("a token"));
+        let odd = SocketAddr::new(even.ip(), even.port() + 1);
+        assert!(UdpSocket::bind(odd).is_err(), "{odd} is kept");
+
+        let mut second = TurnClient::new(relay);
+        let said = second.request(Method::Allocate, |writer| {
+            writer.number(attribute::REQUESTED_TRANSPORT, 17 << 24).attribute(attribute::RESERVATION_TOKEN, &token);
+        });
+        assert_eq!((said.code, said.relayed), (0, vec![odd]));
+        assert_eq!(second.bind(0x4000, echo.addr), 0);
+        // All that comes there is the client's: nothing else reads the port.
+        for number in 0..4_u16 {
+            let data = [index.to_be_bytes(), number.to_be_bytes()].concat();
+            second.send_on(0x4000, &data);
+            let came = second.receive(PATIENCE).expect("it comes back");
+            assert_eq!(came[4..], data);
         }
     }
 }

@@ -1,10 +1,16 @@
 //! Allocate (RFC 8656 §7).
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
+use relay::answer::Writer;
 use relay::message::{Class, Method, attribute};
+use relay::reservation::Reservations;
 use relay::settings::RelayAddress;
 use relay::spec::{ClientTransport, Command, EndReason, Event};
 use wire::Product as _;
@@ -220,6 +226,30 @@ fn a_pair_of_ports_is_kept_together_for_its_user() {
     let odd = take(&mut world, Client::new(3)).relayed();
     assert_eq!((odd.ip(), odd.port()), (even.ip(), even.port() + 1));
     assert_eq!(take(&mut world, Client::new(4)).code, 508, "it is taken");
+}
+
+#[test]
+fn a_pair_of_which_somebody_else_has_the_second_port_is_left_to_him() {
+    /// The world has all ports but one.
+    fn hold(addr: SocketAddr) -> io::Result<OwnedFd> {
+        if addr.port() == 50_001 { Err(ErrorKind::AddrInUse.into()) } else { Ok(File::open("/dev/null")?.into()) }
+    }
+    let mut world = World::new(|settings| {
+        settings.ports = 50_000..=50_005;
+        settings.reservations = Arc::new(Reservations::held_by(hold));
+    });
+    let pair = |writer: &mut Writer<'_>| {
+        writer.attribute(attribute::EVEN_PORT, PAIR);
+    };
+    let mut clients = [1, 2, 3].map(Client::new);
+    let ports = clients.each_mut().map(|client| {
+        let answer = client.allocate_with(&mut world, pair);
+        if answer.code == 0 { answer.relayed().port() } else { answer.code }
+    });
+    assert!([[50_002, 50_004, 508], [50_004, 50_002, 508]].contains(&ports), "{ports:?}");
+    assert_eq!(world.sockets.len(), 2, "none is open that nobody was told of");
+    // The first of those two ports is good for who wants one.
+    assert_eq!(clients[2].allocate(&mut world).port() & !1, 50_000);
 }
 
 /// Otherwise whoever allocates pairs and gives them back would soon have all ports, whatever his quota.

@@ -6,6 +6,7 @@ mod tests;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,7 +20,7 @@ use relay::reservation::Reservations;
 use relay::rules::{Lists, Opened, Own, Peers, Ports, Rules};
 use relay::settings::{Listener, RelayAddress, Settings};
 use relay::spec::ClientTransport;
-use socket2::{Domain, Protocol, Type};
+use socket2::{Domain, Protocol, SockRef, Type};
 use wire::{Fragments, Token, UdpOptions, WorkerId};
 
 use super::issuer::Issuer;
@@ -127,6 +128,17 @@ pub fn claim(config: &Config, listen: &[SocketAddr]) -> anyhow::Result<()> {
         bind().with_context(|| format!("{setting} {addr}"))?;
     }
     Ok(())
+}
+
+/// Binds a port that nobody has, and lets who knows of it bind it, too: with `SO_REUSEPORT` from the start, another server
+/// that holds its ports in this way would have it as well.
+fn hold_port(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = engine::sys::udp_socket(&addr)?;
+    let options = SockRef::from(&socket);
+    options.set_reuse_port(true)?;
+    // Nobody reads it.
+    options.set_recv_buffer_size(1)?;
+    Ok(socket.into())
 }
 
 /// Whether that is one of those for DTLS.
@@ -256,7 +268,7 @@ impl Shared {
                 ..AuthSettings::new(NonceKey::new(&random().context("reading random numbers")?))
             },
             ledger: Arc::new(Ledger::new(now, ledger)),
-            reservations: Arc::new(Reservations::default()),
+            reservations: Arc::new(Reservations::held_by(hold_port)),
             ..Settings::new([0; 32], (now, since_1970))
         };
         let lists = lists(config, hosts, rooms);

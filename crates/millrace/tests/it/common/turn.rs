@@ -38,6 +38,7 @@ pub struct Said {
     pub code: u16,
     pub lifetime: Option<u32>,
     pub relayed: Vec<SocketAddr>,
+    pub reservation_token: Option<[u8; 8]>,
     pub bytes: Vec<u8>,
 }
 
@@ -203,7 +204,8 @@ impl TurnClient {
 impl Said {
     /// Attribute by attribute (RFC 8489 §14).
     fn of(bytes: &[u8]) -> Self {
-        let mut said = Said { code: 0, lifetime: None, relayed: Vec::new(), bytes: bytes.to_vec() };
+        let mut said =
+            Said { code: 0, lifetime: None, relayed: Vec::new(), reservation_token: None, bytes: bytes.to_vec() };
         let mut rest = &bytes[HEADER_LEN..];
         while let Some((&[type_high, type_low, len_high, len_low], after)) = rest.split_first_chunk() {
             let len = usize::from(u16::from_be_bytes([len_high, len_low]));
@@ -212,6 +214,7 @@ impl Said {
                 attribute::ERROR_CODE => said.code = u16::from(value[2]) * 100 + u16::from(value[3]),
                 attribute::LIFETIME => said.lifetime = value.try_into().ok().map(u32::from_be_bytes),
                 attribute::XOR_RELAYED_ADDRESS => said.relayed.push(address(value, &bytes[4..20])),
+                attribute::RESERVATION_TOKEN => said.reservation_token = value.try_into().ok(),
                 _ => {}
             }
             rest = &after[len.next_multiple_of(4)..];
