@@ -4,7 +4,8 @@
 //!
 //! A send costs about the same whether it carries one segment or five, so how often each viewer is sent to is the strongest
 //! lever there is. What nobody is sent is late. So what comes after a pause goes to all at once, and otherwise each viewer
-//! has a turn once in an interval (`Intervals::all`), which is longer where a worker has very many viewers (`TURN`).
+//! has a turn once in an interval (`Intervals::all`), which is longer where a worker has very many viewers (`TURN`), and where
+//! it is busy, whatever with: what a send costs differs by a factor of three from machine to machine.
 //!
 //! **Turns come when bytes do**: who is sent to just behind some gets all of them fresh, and what waits for him is younger by
 //! half of their distance. So a clock of ours decides only where nothing comes.
@@ -20,30 +21,44 @@ const MANY: usize = 200;
 /// Of a worker's time, for each of its viewers. To send to one takes it half of that, or less.
 const TURN: Duration = Duration::from_micros(22);
 
-/// An interval grows with the number of viewers as far as this.
-const CROWDED: Duration = Duration::from_millis(200);
+/// An interval grows as far as this. A connection that was idle for longer than its retransmission timeout, which is 200 ms at
+/// least, begins with a small window again (RFC 5681 §4.1), and then each send costs more.
+const CROWDED: Duration = Duration::from_millis(160);
 
 /// How much waiting is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Intervals {
     /// From one share of many viewers to the next, about.
     pub step: Duration,
     /// From one turn of a viewer to his next, about. After a pause of this length nothing waits.
     pub all: Duration,
+    /// A worker that is at work for a larger share of its time than this sends less often, by as much as it is larger.
+    pub busy: f64,
 }
 
 impl Default for Intervals {
     /// What is sent has waited for fifteen milliseconds on average where it comes all ten, for twenty where it flows.
     fn default() -> Self {
-        Intervals { step: Duration::from_millis(10), all: Duration::from_millis(36) }
+        Intervals { step: Duration::from_millis(10), all: Duration::from_millis(36), busy: 0.3 }
     }
 }
 
 impl Intervals {
     /// For very many viewers on few cores.
     pub fn dense() -> Self {
-        Intervals { all: Duration::from_millis(57), ..Intervals::default() }
+        Intervals { all: Duration::from_millis(57), busy: 0.25, ..Intervals::default() }
     }
+}
+
+/// What workers with viewers of a stream have to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Crowd {
+    /// Viewers of the stream that one of them has, at most.
+    pub own: usize,
+    /// Viewers of all streams that one of them has, at most.
+    pub all: usize,
+    /// The share of its time for which one of them is at work, at most.
+    pub busy: f64,
 }
 
 /// How many of a stream's viewers have a turn, in thousandths.
@@ -87,10 +102,19 @@ impl Coalescer {
         Coalescer { intervals, owed: 0, is_new: false, told_at: None, all: intervals.all, in_shares: false }
     }
 
-    /// How many viewers of the stream a worker has at most, and how many of all streams one has that has viewers of this one.
-    pub fn set_viewers(&mut self, own: usize, all: usize) {
-        let crowded = (TURN * u32::try_from(all).unwrap_or(u32::MAX)).min(CROWDED);
-        (self.all, self.in_shares) = (self.intervals.all.max(crowded), own >= MANY);
+    /// What the workers have to do that have viewers of the stream. To be called every 100 ms or so.
+    pub fn set_crowd(&mut self, crowd: Crowd) {
+        let turns = TURN * u32::try_from(crowd.all).unwrap_or(u32::MAX);
+        let stretch = (crowd.busy / self.intervals.busy).max(1.0);
+        let wanted = self.intervals.all.max(turns).mul_f64(stretch).min(CROWDED);
+        // A longer interval makes the share smaller, which is known a second later: a step at a time it comes to rest.
+        self.all = if wanted == self.intervals.all { wanted } else { (9 * self.all + wanted) / 10 };
+        self.in_shares = crowd.own >= MANY;
+    }
+
+    /// From one turn of a viewer to his next.
+    pub fn interval(&self) -> Duration {
+        self.all
     }
 
     /// Whether not all viewers have their turns together.
@@ -146,11 +170,16 @@ mod tests {
 
     const FEW: (usize, usize) = (199, 199);
 
+    /// Ten seconds in which nothing changes.
+    fn settle(coalescer: &mut Coalescer, crowd: Crowd) {
+        (0..100).for_each(|_| coalescer.set_crowd(crowd));
+    }
+
     /// Tells when it was told and of how many, in ms and thousandths, with bytes that come at these times.
     fn told((own, all): (usize, usize), came: impl Fn(u64) -> bool) -> Vec<(u64, u16)> {
         let start = Instant::now();
         let mut coalescer = Coalescer::new(Intervals::default());
-        coalescer.set_viewers(own, all);
+        settle(&mut coalescer, Crowd { own, all, busy: 0.0 });
         let mut told = Vec::new();
         for at_ms in 0..400 {
             let now = start + Duration::from_millis(at_ms);
@@ -189,7 +218,7 @@ mod tests {
         let ticks = told((200, 200), |at| at % 10 == 0);
         assert_eq!(ticks[0], (0, 1_000));
         assert!(ticks.iter().enumerate().skip(1).all(|(index, told)| *told == (10 * index as u64, 277)), "{ticks:?}");
-        for (viewers, interval) in [(200, 36), (2_000, 44), (4_000, 88), (5_000, 110), (50_000, 200)] {
+        for (viewers, interval) in [(200, 36), (2_000, 44), (4_000, 88), (5_000, 110), (50_000, 160)] {
             for gap in [1, 7, 13, 25] {
                 let told = told((viewers, viewers), |at| at % gap == 0);
                 let (from, to) = (told[1].0, told.last().unwrap().0);
@@ -201,6 +230,33 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_busy_worker_sends_less_often_and_comes_to_rest() {
+        let mut coalescer = Coalescer::new(Intervals::default());
+        let interval = |coalescer: &mut Coalescer, busy| {
+            settle(coalescer, Crowd { own: 1_000, all: 1_000, busy });
+            coalescer.all.as_secs_f64() * 1_000.0
+        };
+        for (busy, expected) in [(0.3, 36.0), (0.45, 54.0), (1.0, 120.0), (0.0, 36.0)] {
+            let came_to = interval(&mut coalescer, busy);
+            assert!((came_to - expected).abs() < 0.1, "{came_to} ms where it is busy for {busy}");
+        }
+        // How busy it is follows from the interval: a second later, and for a part of it not at all.
+        let (mut busy, mut last) = (0.0, Vec::new());
+        for tick in 0..400 {
+            coalescer.set_crowd(Crowd { own: 1_000, all: 1_000, busy });
+            busy += 0.095 * ((0.1 + 0.018 / coalescer.all.as_secs_f64()).min(1.0) - busy);
+            if tick >= 200 {
+                last.push(coalescer.all);
+            }
+        }
+        let (least, most) = (last.iter().min().unwrap(), last.iter().max().unwrap());
+        assert!(
+            *most - *least < Duration::from_micros(100) && *least > Duration::from_millis(48),
+            "{least:?} {most:?}"
+        );
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Placement {
         }
     }
 
+    /// The share of its time for which a worker is at work.
+    pub fn busy(&self, worker: WorkerId) -> f64 {
+        self.workers.get(worker.index()).map_or(0.0, |load| load.busy.share())
+    }
+
     /// Whether messages wait for room in the worker's mailbox.
     pub fn set_behind(&mut self, worker: WorkerId, is_behind: bool) {
         if let Some(load) = self.workers.get_mut(worker.index()) {

@@ -182,6 +182,8 @@ pub struct StreamView {
     pub rate: Bitrate,
     /// Bytes that came.
     pub received_bytes: u64,
+    /// How often each viewer is sent to, once in this.
+    pub interval: Duration,
     /// It is served as HLS too.
     pub has_hls: bool,
     /// Viewers now.
@@ -360,6 +362,7 @@ fn view(entry: &Entry) -> StreamView {
         has_source: status.has_source,
         rate: stream.rate(),
         received_bytes: status.received_bytes,
+        interval: stream.interval(),
         has_hls: stream.hls().is_some(),
         viewers: entry.viewers,
         totals: entry.totals.clone(),
@@ -369,11 +372,13 @@ fn view(entry: &Entry) -> StreamView {
 impl ProductControl for Control {
     fn handle_timeout(&self, now: Instant) {
         self.end_late_sessions(now);
-        let viewers: Vec<u64> =
-            self.plane.workers().numbers().map(|(_, numbers)| numbers.reflect.load().viewers).collect();
+        let viewers = self.plane.workers().numbers().map(|(worker, numbers)| (worker, numbers.reflect.load().viewers));
+        let placement = self.plane.placement();
+        let work: Vec<_> = viewers.map(|(worker, viewers)| (viewers, placement.busy(worker))).collect();
+        drop(placement);
         let streams: Vec<_> = self.lock().streams.values().map(|entry| entry.stream.clone()).collect();
         for stream in streams {
-            stream.look_at_crowd(&|worker| viewers.get(worker.index()).copied().unwrap_or(0));
+            stream.look_at_crowd(&|worker| work.get(worker.index()).copied().unwrap_or_default());
         }
     }
 

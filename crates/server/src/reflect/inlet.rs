@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use live::metacube::{self, Kind};
 use live::{DETECT_LEN, Format, Header};
 use reflect::backlog::Full;
-use reflect::coalesce::{Coalescer, Intervals, Share};
+use reflect::coalesce::{Coalescer, Crowd, Intervals, Share};
 use reflect::hls::Container;
 use reflect::window::{Extent, Growth, Units};
 use serde::{Deserialize, Serialize};
@@ -510,9 +510,14 @@ impl Inlet {
         }
     }
 
-    /// How many viewers a worker has, of this stream and of all (`Coalescer::set_viewers`).
-    pub fn set_viewers(&mut self, own: usize, all: usize) {
-        self.coalescer.set_viewers(own, all);
+    /// What workers have to do (`Coalescer::set_crowd`).
+    pub fn set_crowd(&mut self, crowd: Crowd) {
+        self.coalescer.set_crowd(crowd);
+    }
+
+    /// From one turn of a viewer to his next.
+    pub fn interval(&self) -> Duration {
+        self.coalescer.interval()
     }
 
     /// What workers are to be told now, if it is time, and how many viewers have a turn then.

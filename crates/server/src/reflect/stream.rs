@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use reflect::coalesce::Crowd;
 use reflect::hls::Container;
 use reflect::spec::{Command, Join, NewViewer, StreamId, Terms};
 use tokio::sync::Notify;
@@ -241,6 +242,11 @@ impl Stream {
         SourceStatus { has_source: writer.source.is_some(), received_bytes: writer.received_bytes }
     }
 
+    /// How often each viewer is sent to, once in this.
+    pub fn interval(&self) -> Duration {
+        self.lock().inlet.interval()
+    }
+
     /// What who pushes it has to show, where that is set; whether it is pushed at all.
     pub fn push_terms(&self) -> (bool, Option<Secret>) {
         let writer = self.lock();
@@ -280,16 +286,20 @@ impl Stream {
         Ok(handle)
     }
 
-    /// Takes how many viewers each worker has, of all streams.
-    pub(super) fn look_at_crowd(&self, viewers_of: &dyn Fn(WorkerId) -> u64) {
+    /// Takes how many viewers each worker has, of all streams, and for what share of its time it is at work.
+    pub(super) fn look_at_crowd(&self, work_of: &dyn Fn(WorkerId) -> (u64, f64)) {
         let mut writer = self.lock();
-        let here = writer.readers.iter().filter(|reader| reader.viewers > 0);
-        let of_all = here.map(|reader| viewers_of(reader.worker)).max().unwrap_or(0);
-        let own = writer.readers.iter().map(|reader| reader.viewers).max().unwrap_or(0);
-        writer.inlet.set_viewers(own, of_all as usize);
+        let mut crowd = Crowd::default();
+        for reader in writer.readers.iter().filter(|reader| reader.viewers > 0) {
+            let (viewers, busy) = work_of(reader.worker);
+            crowd.own = crowd.own.max(reader.viewers);
+            crowd.all = crowd.all.max(viewers as usize);
+            crowd.busy = crowd.busy.max(busy);
+        }
+        writer.inlet.set_crowd(crowd);
         drop(writer);
         if let Some(framed) = self.framed() {
-            framed.look_at_crowd(viewers_of);
+            framed.look_at_crowd(work_of);
         }
     }
 

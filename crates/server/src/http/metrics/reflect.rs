@@ -10,10 +10,11 @@ use crate::reflect::control::{Control, StreamView};
 /// What is shown of a stream: name, kind, help, and how it is read.
 type Shown = (&'static str, &'static str, &'static str, fn(&StreamView) -> f64);
 
-const SHOWN: [Shown; 7] = [
+const SHOWN: [Shown; 8] = [
     ("live", "gauge", "1 while somebody sends the stream.", |stream| f64::from(u8::from(stream.has_source))),
     ("rate_bps", "gauge", "The stream's rate, as measured.", |stream| stream.rate.bps() as f64),
     ("received_bytes_total", "counter", "Bytes of the stream that came.", |stream| stream.received_bytes as f64),
+    ("interval_seconds", "gauge", "Each viewer is sent to once in this.", |stream| stream.interval.as_secs_f64()),
     ("viewers", "gauge", "Viewers of the stream.", |stream| stream.viewers as f64),
     ("viewers_begun_total", "counter", "Viewers of the stream that came.", |stream| stream.totals.begun as f64),
     ("sent_bytes_total", "counter", "Bytes that viewers of the stream got who are gone.", |stream| {
