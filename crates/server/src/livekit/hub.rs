@@ -16,11 +16,12 @@ use livekit::output::{ConnectionId, Outbox, Output};
 use livekit::proto::{SignalRequest, WebhookEvent};
 use livekit::rooms::{Rooms, Sizes};
 use livekit::token::{Claims, Keys, TokenError, VideoGrant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::ice::IceServers;
 use super::queue::{Inlet, Outlet, Shared, queue};
 use super::settings::{CODECS, Settings};
+use super::socket::PARTING_MAX;
 use super::webhooks;
 
 /// Requests to the packet path that wait, beyond which nobody is let in, and data messages are dropped.
@@ -34,6 +35,8 @@ pub struct Hub {
     state: Mutex<State>,
     ice: IceServers,
     connections_max: usize,
+    /// For connections that have ended and wait for their clients to say so, too: they are counted nowhere else.
+    pub(super) parting: Semaphore,
     /// Something is due earlier than it was.
     earlier: Notify,
     /// Something waits for the packet path.
@@ -90,7 +93,8 @@ impl Hub {
         let (inlets, media) = (HashMap::new(), Vec::new());
         let state = Mutex::new(State { rooms, inlets, media, webhooks, webhooks_dropped: 0, slow: 0, data_dropped: 0 });
         let (earlier, asked) = (Notify::new(), Notify::new());
-        Ok(Hub { state, ice, connections_max: settings.connections_max, earlier, asked })
+        let parting = Semaphore::new(PARTING_MAX);
+        Ok(Hub { state, ice, connections_max: settings.connections_max, parting, earlier, asked })
     }
 
     /// Reads a token.

@@ -24,6 +24,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_secs(10);
 /// Within this a client that is told of the end has to answer.
 const PART_TIME: Duration = Duration::from_secs(5);
+/// So many may take their time at once; with others the connection ends behind the last word.
+pub(super) const PARTING_MAX: usize = 1_024;
 
 /// A participant's connection, which the rooms hear the end of, whatever ends it.
 pub(super) struct Signalling {
@@ -69,8 +71,11 @@ impl Signalling {
                 return;
             }
         }
-        // All that was to be said has been.
-        part(socket).await;
+        // All that was to be said has been, and the rooms need not wait.
+        let hub = self.hub.clone();
+        drop(self);
+        let place = hub.parting.try_acquire();
+        part(socket, if place.is_ok() { PART_TIME } else { Duration::ZERO }).await;
     }
 
     fn handle(&self, message: &Message) {
@@ -91,11 +96,11 @@ impl Signalling {
 
 /// Says that this is the end, and waits for the client to say so. If the connection were closed before, what the client still
 /// sends would have it reset, and browsers would tell their pages of a failure (1006).
-async fn part(mut socket: WebSocket) {
+async fn part(mut socket: WebSocket, time: Duration) {
     let parting = async {
         // Where the client was first, this is refused, and its answer goes out as more is read.
         let _client_was_first = socket.send(Message::Close(None)).await;
         while let Some(Ok(_)) = socket.recv().await {}
     };
-    let _client_is_slow = timeout(PART_TIME, parting).await;
+    let _client_is_slow = timeout(time, parting).await;
 }

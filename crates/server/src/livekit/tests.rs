@@ -33,6 +33,7 @@ use super::ice::IceServers;
 use super::queue::{MESSAGES_MAX, Shared, queue};
 use super::routes::routes;
 use super::settings::Settings;
+use super::socket::PARTING_MAX;
 use super::webhooks::Webhooks;
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
@@ -228,6 +229,23 @@ async fn a_client_that_ends_its_connection_is_answered() {
     next(&mut eve).await;
     eve.close(None).await.expect("sent");
     ends(&mut eve).await;
+}
+
+/// Who has left is counted nowhere, so only some may take their time to hear of it.
+#[tokio::test]
+async fn who_does_not_answer_the_end_is_not_waited_for_where_many_do_not() {
+    let server = Server::start(|_| {}).await;
+    let places = server.hub.parting.try_acquire_many(PARTING_MAX as u32).expect("nobody has left");
+    let mut eve = server.connect(&format!("/rtc?access_token={}", to_join("eve"))).await.expect("in");
+    let body = br#"{"room":"room","identity":"eve"}"#;
+    server.call("RemoveParticipant", "application/json", &to_do_everything(), body).await;
+    // All that comes is read from below the WebSocket, so no answer goes out.
+    let mut rest = Vec::new();
+    let end = eve.get_mut().read_to_end(&mut rest);
+    tokio::time::timeout(PATIENCE, end).await.expect("in time").expect("in order");
+    assert_eq!(rest[rest.len() - 2..], [0x88, 0], "a Close frame is last");
+    drop(places);
+    assert_eq!(server.hub.sizes().participants, 0);
 }
 
 #[tokio::test]
