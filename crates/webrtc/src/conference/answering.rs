@@ -84,7 +84,7 @@ impl<'a> Plan<'a> {
                 }
             }
             match tried {
-                Tried::NoSection => self.unplaced.push(down.id),
+                Tried::NoSection | Tried::Rests => self.unplaced.push(down.id),
                 Tried::NoCodec => self.refused.push(down.id),
                 Tried::Placed => {}
             }
@@ -98,7 +98,7 @@ impl<'a> Plan<'a> {
         let before = before.and_then(|before| before.down.as_ref());
         // Browsers tell of a new track where there was none before, so one that is gone is so for one answer.
         let rests = before.is_some_and(|placed| placed.down != *down);
-        if !receives || rests || slot.down.is_some() || slot.kind() != Some(down.codec.kind()) {
+        if !receives || slot.down.is_some() || slot.kind() != Some(down.codec.kind()) {
             return Tried::NoSection;
         }
         let profile = Profile::of(down.codec, &down.fmtp);
@@ -106,6 +106,9 @@ impl<'a> Plan<'a> {
         let Some(media) = select::media(section, down.codec.kind(), formats, Direction::Send, 0) else {
             return Tried::NoCodec;
         };
+        if rests {
+            return Tried::Rests;
+        }
         let tx = ssrcs.ssrcs(before.map(|placed| &placed.media), media.rtx_payload_type.is_some());
         let media = Media { tx, red: media.red.filter(|_| down.red), ..media };
         slot.down = Some(Placed { down: down.clone(), media, is_taken: true });
@@ -198,6 +201,8 @@ impl<'a> Plan<'a> {
 enum Tried {
     NoSection,
     NoCodec,
+    /// It suits, with the next answer.
+    Rests,
     Placed,
 }
 

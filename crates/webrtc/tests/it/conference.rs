@@ -270,6 +270,34 @@ fn a_section_may_be_both_ways_and_others_are_filled_first() {
     assert!(described.sdp.contains("a=sendrecv\r\n") && described.unplaced == [2]);
 }
 
+/// pion's offer, with H.264 alone where it publishes, and a second picture to receive, in VP8.
+fn pion_that_receives_in_another_codec() -> String {
+    let video = &PION[PION.find("m=video").unwrap()..PION.find("m=audio").unwrap()];
+    let of_its_own = ["a=ssrc", "a=msid", "a=candidate", "a=end-of"];
+    let lines = video.lines().filter(|line| !of_its_own.iter().any(|name| line.starts_with(name)));
+    let received: String = lines.map(|line| format!("{line}\r\n")).collect();
+    let received = received.replace("96 97 102 103 45 46", "96 97").replace("a=mid:0", "a=mid:2");
+    let published = PION.replacen("96 97 102 103 45 46", "102 103", 1).replace("BUNDLE 0 1", "BUNDLE 0 1 2");
+    published + &received.replace("a=sendrecv", "a=recvonly")
+}
+
+#[test]
+fn a_track_waits_for_the_section_that_suits_it_and_has_just_been_left() {
+    let (mut peer, mut conference) =
+        Conference::answerer(&Context::new().unwrap(), Instant::now(), options(false)).unwrap();
+    let offer = pion_that_receives_in_another_codec();
+    let mut answer = |id| {
+        conference.set_downs(vec![down(id, Codec::Vp8)]).unwrap();
+        let described = conference.answer(&mut peer, Instant::now(), &offer).unwrap();
+        let placed =
+            downs_of(&described.sections).into_iter().map(|(id, mid)| (id, mid.to_owned())).collect::<Vec<_>>();
+        (placed, described.unplaced, described.refused)
+    };
+    assert_eq!(answer(1), (vec![(1, "2".to_owned())], vec![], vec![]));
+    assert_eq!(answer(2), (vec![], vec![2], vec![]), "the section rests for one answer");
+    assert_eq!(answer(2), (vec![(2, "2".to_owned())], vec![], vec![]));
+}
+
 #[test]
 fn the_server_offers_although_it_is_lite() {
     let mut world = World::new(true, true);
