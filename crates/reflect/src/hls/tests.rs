@@ -235,6 +235,22 @@ fn parts_are_there_before_their_segment_is() {
     assert_eq!(stream.range(8), Some(20 * UNIT..36 * UNIT));
 }
 
+/// hls.js begins with a part that is said to be independent, whatever stands before the picture in it.
+#[test]
+fn a_part_with_a_start_point_behind_its_first_unit_is_not_begun_with() {
+    let mut stream = Stream::new(Container::Ts, 2);
+    stream.playlist =
+        Playlist::new(Settings { part_target: Some(Duration::from_millis(500)), ..stream.playlist.settings });
+    stream.start(2_000);
+    [700, 800, 400].map(|ms| stream.start(ms));
+    let list = stream.list();
+    let parts: Vec<_> = list.split(' ').filter(|line| line.starts_with("EXT-X-PART:")).collect();
+    let independent: Vec<_> = parts.iter().map(|part| part.ends_with("INDEPENDENT=YES")).collect();
+    assert_eq!(independent, [true, false, false], "at 0.7 and 1.5 s: {list}");
+    stream.units(100, 100);
+    assert_eq!(stream.list().matches(",INDEPENDENT=YES").count(), 2, "that at 1.5 s begins a part: {}", stream.list());
+}
+
 #[test]
 fn a_segment_of_parts_ends_before_they_are_too_long() {
     let mut stream = Stream::new(Container::Ts, 2);

@@ -52,8 +52,8 @@ fn write_to(text: &mut String, playlist: &Playlist, target_seconds: u64, query: 
         Ok(())
     };
     let write_parts = |text: &mut String, number: u64, parts: &[Part]| {
-        for (index, Part { duration, has_start, .. }) in parts.iter().enumerate() {
-            let independent = if *has_start { ",INDEPENDENT=YES" } else { "" };
+        for (index, Part { duration, is_independent, .. }) in parts.iter().enumerate() {
+            let independent = if *is_independent { ",INDEPENDENT=YES" } else { "" };
             let duration = Seconds(*duration);
             writeln!(text, "#EXT-X-PART:DURATION={duration},URI=\"{number}.{index}.{extension}{query}\"{independent}")?;
         }
