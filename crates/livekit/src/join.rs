@@ -95,6 +95,13 @@ impl Refused {
 }
 
 impl Join {
+    /// What the client is, by the `User-Agent` of its request, where it does not say so itself.
+    #[must_use]
+    pub fn by(mut self, user_agent: &str) -> Self {
+        see_browser(&mut self.client, user_agent);
+        self
+    }
+
     /// Reads the query of `/rtc`, decoded; a key that comes twice counts as it comes first.
     ///
     /// # Errors
@@ -196,6 +203,28 @@ impl Join {
         }
         Ok(())
     }
+}
+
+/// Pages do not say in which browser they are; the header of their request does, as far as it matters (`codecs`).
+fn see_browser(client: &mut ClientInfo, user_agent: &str) {
+    use client_info::Sdk;
+    let is_page = matches!(client.sdk(), Sdk::Js | Sdk::Flutter | Sdk::UnityWeb);
+    if !is_page || !client.browser.is_empty() {
+        return;
+    }
+    let says = |name: &str| user_agent.contains(name);
+    let behind = |name: &str| user_agent.split_once(name)?.1.split([' ', ';', ')']).next();
+    // Most others say that they are Safari, too.
+    let is_safari = says("Safari/")
+        && !["Chrome/", "Chromium/", "CriOS/", "FxiOS/", "Edg", "OPR/", "Android"].into_iter().any(says);
+    let (browser, version) = match (behind("Firefox/"), behind("Version/").filter(|_| is_safari)) {
+        (Some(version), _) => ("Firefox", version),
+        (None, Some(version)) => ("Safari", version),
+        (None, None) => return,
+    };
+    (client.browser, client.browser_version) = (browser.to_owned(), version.to_owned());
+    let os = ["Android", "Linux"].into_iter().find(|os| says(os));
+    client.os = os.map_or_else(|| std::mem::take(&mut client.os), str::to_owned);
 }
 
 /// With padding or without: SDKs differ.
@@ -323,5 +352,27 @@ mod tests {
     #[test]
     fn who_may_join_no_room_is_refused() {
         assert_eq!(Join::default().check(), Err(Refused::MayNotJoin));
+    }
+
+    #[test]
+    fn pages_are_known_by_their_browser() {
+        let seen = |sdk: &str, agent: &str| {
+            let mut client = client(|name| if name == "sdk" { sdk } else { "" });
+            see_browser(&mut client, agent);
+            [client.browser, client.browser_version, client.os]
+        };
+        let firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+        assert_eq!(seen("js", firefox), ["Firefox", "140.0", "Linux"]);
+        assert_eq!(seen("go", firefox), ["", "", ""], "a program may say what it likes");
+        let webkit = "AppleWebKit/605.1.15 (KHTML, like Gecko)";
+        let safari = format!("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) {webkit} Version/18.4 Safari/605.1.15");
+        assert_eq!(seen("js", &safari), ["Safari", "18.4", ""]);
+        let chromium = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36";
+        let on_a_phone =
+            format!("Mozilla/5.0 (iPhone; CPU iPhone OS 17_5) {webkit} CriOS/125.0 Mobile/15E148 Safari/604.1");
+        for agent in [chromium, &on_a_phone, "", "Version/", "Firefox/"] {
+            let [browser, version, _] = seen("js", agent);
+            assert!(browser.is_empty() || version.is_empty(), "{agent}: {browser} {version}");
+        }
     }
 }

@@ -127,7 +127,8 @@ fn join(
     read: Read,
 ) -> Result<Response, Plain> {
     let upgrade = upgrade.map_err(|_| Plain(StatusCode::NOT_FOUND, "this is for WebSockets".to_owned()))?;
-    let join = read(claims(&hub, &pairs, headers)?, &pairs)?;
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let join = read(claims(&hub, &pairs, headers)?, &pairs)?.by(agent);
     let (connection, outlet) = hub.join(join)?;
     let signalling = Signalling { hub, connection, outlet };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
