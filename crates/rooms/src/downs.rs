@@ -350,7 +350,12 @@ impl Downs {
                 if sent >= bytes {
                     break;
                 }
-                sent += down.send_again(down.last_sent(back), Again::Probe, transport, io).unwrap_or(0);
+                match down.send_again(down.last_sent(back), Again::Probe, transport, io) {
+                    Some(len) => sent += len,
+                    // Nothing is kept of a track that has been muted for a while.
+                    None if back == 0 => break,
+                    None => {}
+                }
             }
         }
         io.counters.probe_bytes += sent as u64;
