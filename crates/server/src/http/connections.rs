@@ -317,7 +317,7 @@ impl Connections {
     }
 
     /// Until a connection ends, or has to; with it comes what has it end behind its last answer. True when it has ended in order
-    /// because the server ends: all is written, and the client may be reading.
+    /// because the server ends, or as it is too old: all is written, and the client may be reading.
     async fn attend<C: Future<Output = hyper::Result<()>>>(
         &self,
         (connection, shut_down): (C, fn(Pin<&mut C>)),
@@ -328,7 +328,7 @@ impl Connections {
     ) -> bool {
         let (limits, mut connection, mut told) = (&self.limits, pin!(connection), pin!(told));
         let mut left = pin!(left);
-        let (mut leave, mut is_closed) = (None, false);
+        let (mut leave, mut is_closed, mut is_old) = (None, false, false);
         let time = tokio::select! {
             result = connection.as_mut() => {
                 trace(result);
@@ -341,7 +341,10 @@ impl Connections {
                 limits.request_timeout
             }
             () = idle => limits.request_timeout.min(LAST_WORD),
-            () = old => limits.request_timeout,
+            () = old => {
+                is_old = true;
+                limits.request_timeout
+            }
         };
         // A request that is under way has its answer, and that leaves to its end.
         shut_down(connection.as_mut());
@@ -356,7 +359,7 @@ impl Connections {
         let mut end = pin!(sleep(time));
         loop {
             tokio::select! {
-                result = connection.as_mut() => return trace(result) && is_closed,
+                result = connection.as_mut() => return trace(result) && (is_closed || is_old),
                 () = left.as_mut() => return false,
                 () = end.as_mut() => return false,
                 // It is counted among those that leave, and may have less time for it than it had.

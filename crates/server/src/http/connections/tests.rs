@@ -186,6 +186,27 @@ async fn who_is_on_its_way_out_makes_room_like_others() {
     assert!(left.is_err() && began.elapsed() <= LAST_REQUEST + Duration::from_secs(1), "{:?}", began.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_too_old_is_read_until_its_client_has_closed_it() {
+    let world = World::new(Limits { age_max: Duration::from_secs(5), ..Limits::default() });
+    let mut stream = silent(&world, 1).await;
+    let mut head = [0; 9];
+    while stream.read_exact(&mut head).await.is_ok() {
+        let mut payload = vec![0; usize::from(head[2])];
+        stream.read_exact(&mut payload).await.expect("all of it");
+        // PING (RFC 9113 §6.7).
+        if (head[3], head[4]) == (6, 0) {
+            head[4] = 1;
+            stream.write_all(&[&head[..], &payload].concat()).await.expect("written");
+        }
+    }
+    // WINDOW_UPDATE: it has read what was on its way.
+    stream.write_all(b"\0\0\x04\x08\0\0\0\0\0\0\0\x40\0").await.expect("nothing answers with a reset");
+    assert_eq!(world.connections.counters().open, 1);
+    drop(stream);
+    world.until_open(0).await;
+}
+
 /// Sends requests whose bodies do not come; those that are answered all the same, by their status.
 async fn send_many(client: &SendRequest<Body>, count: usize, tasks: &mut JoinSet<()>) -> (usize, usize) {
     let (answered, mut statuses) = mpsc::channel(count);
