@@ -242,7 +242,9 @@ fn a_part_with_a_start_point_behind_its_first_unit_is_not_begun_with() {
     stream.playlist =
         Playlist::new(Settings { part_target: Some(Duration::from_millis(500)), ..stream.playlist.settings });
     stream.start(2_000);
-    [700, 800, 400].map(|ms| stream.start(ms));
+    for ms in [700, 800, 400] {
+        stream.start(ms);
+    }
     let list = stream.list();
     let parts: Vec<_> = list.split(' ').filter(|line| line.starts_with("EXT-X-PART:")).collect();
     let independent: Vec<_> = parts.iter().map(|part| part.ends_with("INDEPENDENT=YES")).collect();
