@@ -24,8 +24,11 @@ pub const NAME_BYTES_MAX: usize = 256;
 pub const METADATA_BYTES_MAX: usize = 65_536;
 /// Bytes of all attributes of a participant, keys and values. More is refused.
 pub const ATTRIBUTES_BYTES_MAX: usize = 65_536;
-/// Bytes of a session description or a candidate. Who sends a longer one has left.
-pub const SDP_BYTES_MAX: usize = 262_144;
+/// Bytes of a session description: as many as are read of one (`webrtc`), with a section for each track of a large meeting. Who
+/// sends a longer one has left.
+pub const SDP_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a candidate. Who sends a longer one has left.
+pub const CANDIDATE_BYTES_MAX: usize = 4_096;
 /// Bytes of one data packet. Longer ones are dropped.
 pub const DATA_BYTES_MAX: usize = 65_535;
 /// Bytes of a join request when it is unpacked. Longer ones are refused.

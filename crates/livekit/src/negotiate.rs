@@ -7,7 +7,7 @@ use livekit_protocol::signal_response::Message;
 use livekit_protocol::{DisconnectReason, MediaSectionsRequirement, SessionDescription, SignalTarget, TrickleRequest};
 
 use crate::directory::Number;
-use crate::limits::SDP_BYTES_MAX;
+use crate::limits::{CANDIDATE_BYTES_MAX, SDP_BYTES_MAX};
 use crate::media::{Request, Role, Section, SessionId};
 use crate::presence;
 use crate::publish;
@@ -38,7 +38,7 @@ pub(crate) fn handle_answer(room: &mut Room, who: Number, answer: SessionDescrip
 }
 
 pub(crate) fn handle_trickle(room: &mut Room, who: Number, trickle: &TrickleRequest, turn: &mut Turn<'_>) {
-    if trickle.candidate_init.len() > SDP_BYTES_MAX {
+    if trickle.candidate_init.len() > CANDIDATE_BYTES_MAX {
         return presence::leave(room, who, DisconnectReason::StateMismatch, Some(Action::Disconnect), turn);
     }
     let init: serde_json::Value = serde_json::from_str(&trickle.candidate_init).unwrap_or_default();
