@@ -14,7 +14,11 @@ fn bad_ones(client: &ClientInfo) -> &'static [&'static str] {
     let is = |said: &str, names: &[&str]| names.iter().any(|name| said.eq_ignore_ascii_case(name));
     let is_firefox = is(&client.browser, &["firefox", "firefox mobile"]) && is(&client.os, &["linux", "android"]);
     if is(&client.browser, &["safari"]) {
-        return if version(&client.browser_version) > [18, 3] { &["video/AV1", "video/VP9"] } else { &["video/AV1"] };
+        return if version(&client.browser_version) > [18, 3, 0] {
+            &["video/AV1", "video/VP9"]
+        } else {
+            &["video/AV1"]
+        };
     }
     match is_firefox || (is(&client.device_model, &["xiaomi 2201117ti"]) && is(&client.os, &["android"])) {
         true => &["video/H264"],
@@ -22,8 +26,8 @@ fn bad_ones(client: &ClientInfo) -> &'static [&'static str] {
     }
 }
 
-/// Major and minor; what is no number is 0.
-fn version(text: &str) -> [u32; 2] {
+/// Major, minor and patch; what is no number is 0.
+fn version(text: &str) -> [u32; 3] {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or_default());
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
@@ -37,14 +41,16 @@ mod tests {
     }
 
     #[test]
-    fn safari_publishes_no_av1_and_from_18_4_on_no_vp9() {
+    fn safari_publishes_no_av1_and_behind_18_3_no_vp9() {
         let safari = |version: &str| {
             left(ClientInfo { browser: "Safari".into(), browser_version: version.into(), ..ClientInfo::default() })
         };
-        for version in ["", "17.6", "18.3.1"] {
+        for version in ["", "17.6", "18.3", "18.3.0"] {
             assert_eq!(safari(version), ["audio/opus", "video/VP8", "video/H264", "video/VP9"], "{version}");
         }
-        assert_eq!(safari("18.4"), ["audio/opus", "video/VP8", "video/H264"]);
+        for version in ["18.3.1", "18.4", "26"] {
+            assert_eq!(safari(version), ["audio/opus", "video/VP8", "video/H264"], "{version}");
+        }
     }
 
     #[test]

@@ -208,23 +208,26 @@ impl Join {
 /// Pages do not say in which browser they are; the header of their request does, as far as it matters (`codecs`).
 fn see_browser(client: &mut ClientInfo, user_agent: &str) {
     use client_info::Sdk;
-    let is_page = matches!(client.sdk(), Sdk::Js | Sdk::Flutter | Sdk::UnityWeb);
+    let is_page = matches!(client.sdk(), Sdk::Js | Sdk::Flutter);
     if !is_page || !client.browser.is_empty() {
         return;
     }
     let says = |name: &str| user_agent.contains(name);
     let behind = |name: &str| user_agent.split_once(name)?.1.split([' ', ';', ')']).next();
-    // Most others say that they are Safari, too.
-    let is_safari = says("Safari/")
-        && !["Chrome/", "Chromium/", "CriOS/", "FxiOS/", "Edg", "OPR/", "Android"].into_iter().any(says);
+    // Most others say that they are Safari, too; and on phones it is another browser to LiveKit's server.
+    let others =
+        ["Chrome/", "Chromium/", "CriOS/", "FxiOS/", "Edg", "OPR/", "Android", "Mobile/", "Ddg/", "DuckDuckGo/"];
+    let is_safari = says("Safari/") && !others.into_iter().any(says);
     let (browser, version) = match (behind("Firefox/"), behind("Version/").filter(|_| is_safari)) {
         (Some(version), _) => ("Firefox", version),
         (None, Some(version)) => ("Safari", version),
         (None, None) => return,
     };
     (client.browser, client.browser_version) = (browser.to_owned(), version.to_owned());
-    let os = ["Android", "Linux"].into_iter().find(|os| says(os));
-    client.os = os.map_or_else(|| std::mem::take(&mut client.os), str::to_owned);
+    if client.os.is_empty() {
+        let os = [("Android", "Android"), ("X11; Linux", "Linux")].into_iter().find(|(said, _)| says(said));
+        client.os = os.map_or("", |(_, os)| os).to_owned();
+    }
 }
 
 /// With padding or without: SDKs differ.
@@ -364,13 +367,17 @@ mod tests {
         let firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
         assert_eq!(seen("js", firefox), ["Firefox", "140.0", "Linux"]);
         assert_eq!(seen("go", firefox), ["", "", ""], "a program may say what it likes");
+        let of_a_distribution = "Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+        assert_eq!(seen("js", of_a_distribution), ["Firefox", "140.0", ""], "that has H.264");
         let webkit = "AppleWebKit/605.1.15 (KHTML, like Gecko)";
         let safari = format!("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) {webkit} Version/18.4 Safari/605.1.15");
         assert_eq!(seen("js", &safari), ["Safari", "18.4", ""]);
         let chromium = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36";
         let on_a_phone =
             format!("Mozilla/5.0 (iPhone; CPU iPhone OS 17_5) {webkit} CriOS/125.0 Mobile/15E148 Safari/604.1");
-        for agent in [chromium, &on_a_phone, "", "Version/", "Firefox/"] {
+        let safari_on_a_phone =
+            format!("Mozilla/5.0 (iPhone; CPU iPhone OS 18_5) {webkit} Version/18.5 Mobile/15E148 Safari/604.1");
+        for agent in [chromium, &on_a_phone, &safari_on_a_phone, "", "Version/", "Firefox/"] {
             let [browser, version, _] = seen("js", agent);
             assert!(browser.is_empty() || version.is_empty(), "{agent}: {browser} {version}");
         }
