@@ -13,7 +13,7 @@ use measure::report::Table;
 /// What is asked for.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Limits {
-    /// Exit status 1 when a larger share of packets never came, 0 to 1.
+    /// Exit status 1 when a larger share of packets did not come the first time, 0 to 1.
     #[arg(long)]
     pub max_loss: Option<f64>,
     /// Exit status 1 when the 99th percentile of latency is larger, in milliseconds.

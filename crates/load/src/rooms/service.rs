@@ -243,12 +243,12 @@ impl LoadService {
         client.timer = Some((at, self.wheel.insert(at, number)));
     }
 
-    fn totals(&self) -> Totals {
+    fn totals(&self, now: Instant) -> Totals {
         let mut totals = self.totals.clone();
         for client in self.clients.iter().flatten() {
             match &client.role {
                 Role::Viewer(viewer) => {
-                    let seen = viewer.finish();
+                    let seen = viewer.finish(now);
                     let marks = [
                         (seen.first_packet, &mut totals.first_packet),
                         (seen.first_keyframe, &mut totals.first_keyframe),
@@ -317,14 +317,18 @@ impl Service for LoadService {
             Message::Reset => {
                 self.totals.latency = Times::default();
                 for client in self.clients.iter_mut().flatten() {
-                    if let Role::Viewer(viewer) = &mut client.role {
-                        client.is_settled = true;
-                        viewer.reset();
+                    match &mut client.role {
+                        Role::Viewer(viewer) => {
+                            client.is_settled = true;
+                            viewer.reset();
+                        }
+                        Role::Publisher(publisher) => publisher.keyframe_requests = 0,
+                        Role::Joining(..) => {}
                     }
                 }
             }
             // Nobody listens any more: then nobody needs it.
-            Message::Report(reply) => drop(reply.send(self.totals())),
+            Message::Report(reply) => drop(reply.send(self.totals(now))),
         }
     }
 }

@@ -56,6 +56,13 @@ pub struct Viewer {
     seen: Seen,
 }
 
+/// Whether a packet is a retransmission.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    First,
+    Again,
+}
+
 /// One video that comes.
 struct Track {
     ssrc: u32,
@@ -83,6 +90,10 @@ struct Frame {
 const FREEZE_MIN: Duration = Duration::from_millis(150);
 const FRAMES: u32 = 30;
 
+fn is_frozen(mean: Option<Duration>, took: Duration) -> bool {
+    mean.is_some_and(|mean| took > (mean * 3).max(mean + FREEZE_MIN))
+}
+
 impl Track {
     /// Takes a packet's timestamp. True where it begins a frame before which the picture stood still.
     fn see_frame(&mut self, now: Instant, timestamp: u32) -> bool {
@@ -96,7 +107,12 @@ impl Track {
         let took = now.saturating_duration_since(at);
         let mean = interval.map_or(took, |mean| (mean * (FRAMES - 1) + took) / FRAMES);
         self.frame = Some(Frame { timestamp, at: now, interval: Some(mean) });
-        interval.is_some_and(|mean| took > (mean * 3).max(mean + FREEZE_MIN))
+        is_frozen(interval, took)
+    }
+
+    /// The next frame is so late that the picture stands still.
+    fn stands_still(&self, now: Instant) -> bool {
+        self.frame.is_some_and(|Frame { at, interval, .. }| is_frozen(interval, now.saturating_duration_since(at)))
     }
 
     fn lost(&self) -> u64 {
@@ -168,7 +184,7 @@ impl Viewer {
             self.seen.duplicates += 1;
             return None;
         }
-        self.count(now, index, (seq, timestamp), len);
+        self.count(now, index, (seq, timestamp), len, Came::First);
         if !self.check.is_sample {
             return None;
         }
@@ -190,11 +206,11 @@ impl Viewer {
             return None;
         }
         self.seen.repaired += 1;
-        self.count(now, index, (original, packet.timestamp()), len);
+        self.count(now, index, (original, packet.timestamp()), len, Came::Again);
         self.read(now, plain, 2)
     }
 
-    fn count(&mut self, now: Instant, index: usize, (seq, timestamp): (Seq, u32), len: usize) {
+    fn count(&mut self, now: Instant, index: usize, (seq, timestamp): (Seq, u32), len: usize, came: Came) {
         self.seen.packets += 1;
         self.seen.bytes += len as u64;
         self.seen.first_packet.get_or_insert(now);
@@ -204,7 +220,7 @@ impl Viewer {
         let step = track.highest.map_or(1, |highest| highest.distance_to(seq));
         if step > 0 {
             track.highest = Some(seq);
-        } else {
+        } else if came == Came::First {
             self.seen.reordered += 1;
         }
     }
@@ -281,11 +297,12 @@ impl Viewer {
         self.seen = Seen { first_packet, first_keyframe, ..Seen::default() };
     }
 
-    /// What was seen, with what did not come the first time.
-    pub fn finish(&self) -> Seen {
+    /// What was seen until now, with what did not come the first time and the pictures that stand still.
+    pub fn finish(&self, now: Instant) -> Seen {
         let lost = self.seen.lost + self.tracks.iter().map(Track::lost).sum::<u64>();
         let silent = self.tracks.iter().filter(|track| track.packets == 0).count();
-        Seen { lost, silent, ..self.seen.clone() }
+        let frozen = self.tracks.iter().filter(|track| track.stands_still(now)).count() as u64;
+        Seen { lost, silent, freezes: self.seen.freezes + frozen, ..self.seen.clone() }
     }
 }
 
@@ -320,5 +337,8 @@ mod tests {
         assert!(see(230, frame(31)));
         assert!(!see(300, frame(31)), "the same one");
         assert!(!see(1, frame(29)), "one before");
+        see(1, frame(32));
+        assert!(!track.stands_still(at + Duration::from_millis(40)));
+        assert!(track.stands_still(at + Duration::from_secs(1)), "none comes after it");
     }
 }
