@@ -260,7 +260,8 @@ impl State {
                 }
             }
             for connection in slow {
-                if self.inlets.remove(&connection).is_some() {
+                if let Some(inlet) = self.inlets.remove(&connection) {
+                    inlet.give_up();
                     self.slow += 1;
                     self.rooms.handle_closed(now, connection, &mut out);
                 }

@@ -41,6 +41,8 @@ struct State {
     bytes: AtomicUsize,
     /// The client has sent a text frame: it reads JSON.
     is_json: AtomicBool,
+    /// The client was too slow: nothing more is taken out.
+    is_over: AtomicBool,
 }
 
 /// A queue is full.
@@ -93,12 +95,20 @@ impl Inlet {
             Full
         })
     }
+
+    /// Ends it for a client that is too slow: what waits is not sent any more.
+    pub fn give_up(self) {
+        self.state.is_over.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Outlet {
     /// Waits for the next message, for who takes it in this process; `None` when no more will come.
     pub async fn message(&mut self) -> Option<Arc<Shared>> {
         let message = self.receiver.recv().await?;
+        if self.state.is_over.load(Ordering::Relaxed) {
+            return None;
+        }
         self.state.bytes.fetch_sub(message.size_bytes, Ordering::Relaxed);
         Some(message)
     }

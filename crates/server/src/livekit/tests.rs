@@ -410,6 +410,24 @@ async fn a_client_that_never_reads_is_closed_and_nobody_else_notices() {
 }
 
 #[tokio::test]
+async fn who_is_too_slow_gets_nothing_of_what_waits() {
+    for (is_slow, expected) in [(false, MESSAGES_MAX), (true, 0)] {
+        let (inlet, mut outlet) = queue();
+        while inlet.push(&Shared::new(Message::RefreshToken(String::new()))).is_ok() {}
+        if is_slow {
+            inlet.give_up()
+        } else {
+            drop(inlet)
+        }
+        let mut count = 0;
+        while outlet.next().await.is_some() {
+            count += 1;
+        }
+        assert_eq!(count, expected);
+    }
+}
+
+#[tokio::test]
 async fn a_queue_holds_so_many_bytes_and_at_least_one_message() {
     let (inlet, mut outlet) = queue();
     let long = || Shared::new(Message::RefreshToken("x".repeat(super::queue::BYTES_MAX)));
