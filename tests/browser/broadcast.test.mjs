@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { cipher, frameRate, framesEncoded, hears, inbound, launch, movement, open, pauseVideo, playing, publish, transportProtocols, until, width } from "./browser.mjs";
+import { cipher, frameRate, framesEncoded, hears, inbound, launch, movement, open, pauseVideo, playing, publish, transportProtocol, until, width } from "./browser.mjs";
 import { serve } from "./server.mjs";
 
 let server, publisherBrowser, viewerBrowser, publisher;
@@ -94,7 +94,7 @@ describe("one layer", () => {
     });
     await page.goto(`${server.url}/?watch=one`);
     await playing(page);
-    assert.deepEqual(await transportProtocols(page), ["tcp"]);
+    assert.equal(await transportProtocol(page), "tcp");
     assert.ok((await movement(page, 500)) > 1);
     await page.close();
   });

@@ -71,12 +71,12 @@ export async function cipher(page, role) {
   }, role);
 }
 
-/** What carries the watcher's media: "udp" or "tcp". */
-export async function transportProtocols(page) {
+/** What carries the watcher's media: "udp" or "tcp". More than one pair may be nominated, of which one is used. */
+export async function transportProtocol(page) {
   return page.evaluate(async () => {
     const report = await window.millrace.watcher.pc.getStats();
-    const pairs = [...report.values()].filter((entry) => entry.type === "candidate-pair" && entry.nominated);
-    return pairs.map((pair) => report.get(pair.remoteCandidateId).protocol);
+    const transport = [...report.values()].find((entry) => entry.type === "transport");
+    return report.get(report.get(transport.selectedCandidatePairId).remoteCandidateId).protocol;
   });
 }
 
