@@ -1,4 +1,17 @@
-// What the server itself loses of the media that it forwards.
+// Where datagrams are lost: in the kernel, or in the server.
+
+import { readFile } from "node:fs/promises";
+
+/** A message that the kernel drops is up to so many datagrams (UDP GSO). */
+const SEGMENTS_MAX = 64;
+
+/** How many datagrams, at most, have found no room in sockets or on their way over loopback (proc_pid_net(5)). */
+export async function dropsMax() {
+  const [snmp, devices] = await Promise.all(["snmp", "dev"].map((name) => readFile(`/proc/self/net/${name}`, "utf8")));
+  const [names, numbers] = snmp.split("\n").filter((line) => line.startsWith("Udp:")).map((line) => line.split(/\s+/));
+  const loopback = /^\s*lo:(.*)$/m.exec(devices)[1].trim().split(/\s+/);
+  return SEGMENTS_MAX * (Number(numbers[names.indexOf("RcvbufErrors")]) + Number(loopback[3]));
+}
 
 /** Reasons for which a worker drops media that it should have forwarded. */
 const LOSSES = /^millrace_(?:worker_dropped_(?:queue|socket)_full_total|rooms_dropped_total)\{worker="\d+"(?:,reason="(.*)")?\} (\d+)$/;
