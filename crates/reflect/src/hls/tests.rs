@@ -29,6 +29,15 @@ impl Stream {
         Stream { playlist, begun: Instant::now(), at: 0, media: Duration::from_secs(5), now: Duration::ZERO }
     }
 
+    /// Segments of two seconds, in parts of half a second.
+    fn in_parts() -> Self {
+        let mut stream = Stream::new(Container::Ts, 2);
+        let part_target = Some(Duration::from_millis(500));
+        stream.playlist = Playlist::new(Settings { part_target, ..stream.playlist.settings });
+        stream.playlist.set_header(b"one");
+        stream
+    }
+
     /// A start point, and so much behind it.
     fn start(&mut self, ms: u64) {
         self.playlist.handle_start(self.at, Some(self.media), self.begun + self.now);
@@ -209,10 +218,7 @@ fn three_target_durations_stay_on_the_list_however_small_the_backlog_is() {
 
 #[test]
 fn parts_are_there_before_their_segment_is() {
-    let mut stream = Stream::new(Container::Ts, 2);
-    stream.playlist =
-        Playlist::new(Settings { part_target: Some(Duration::from_millis(500)), ..stream.playlist.settings });
-    stream.playlist.set_header(b"one");
+    let mut stream = Stream::in_parts();
     stream.start(2_000);
     stream.start(1_000);
     let list = "EXT-X-MEDIA-SEQUENCE:7 EXT-X-INDEPENDENT-SEGMENTS \
@@ -238,9 +244,7 @@ fn parts_are_there_before_their_segment_is() {
 /// hls.js begins with a part that is said to be independent, whatever stands before the picture in it.
 #[test]
 fn a_part_with_a_start_point_behind_its_first_unit_is_not_begun_with() {
-    let mut stream = Stream::new(Container::Ts, 2);
-    stream.playlist =
-        Playlist::new(Settings { part_target: Some(Duration::from_millis(500)), ..stream.playlist.settings });
+    let mut stream = Stream::in_parts();
     stream.start(2_000);
     for ms in [700, 800, 400] {
         stream.start(ms);
@@ -255,9 +259,7 @@ fn a_part_with_a_start_point_behind_its_first_unit_is_not_begun_with() {
 
 #[test]
 fn a_segment_of_parts_ends_before_they_are_too_long() {
-    let mut stream = Stream::new(Container::Ts, 2);
-    stream.playlist =
-        Playlist::new(Settings { part_target: Some(Duration::from_millis(500)), ..stream.playlist.settings });
+    let mut stream = Stream::in_parts();
     stream.start(2_000);
     stream.start(5_000);
     let list: Vec<_> = (7..10).map(|number| stream.range(number).map(|range| range.end / UNIT)).collect();
