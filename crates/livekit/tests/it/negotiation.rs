@@ -6,6 +6,7 @@ use livekit::proto::{SessionDescription, SignalTarget, TrickleRequest};
 
 use crate::support::{Client, Lab, a_join};
 use livekit::join::Join;
+use livekit::limits::SDP_BYTES_MAX;
 
 fn offered(lab: &mut Lab, client: &Client) -> u32 {
     let tracks = vec![("1".to_owned(), "TR_1".to_owned())];
@@ -109,6 +110,6 @@ fn who_needs_more_sections_is_asked_for_them() {
 fn a_description_that_is_too_long_ends_its_client_and_nobody_else() {
     let mut lab = Lab::new();
     let eve = lab.enter("eve");
-    lab.say(&eve, Signal::Offer(SessionDescription { sdp: "x".repeat(300_000), ..Default::default() }));
+    lab.say(&eve, Signal::Offer(SessionDescription { sdp: "x".repeat(SDP_BYTES_MAX + 1), ..Default::default() }));
     assert!(lab.closed(&eve).is_some());
 }
