@@ -46,8 +46,11 @@ const REFUSALS_MAX: usize = 64;
 /// Messages taken from the mailbox before everything else gets its turn.
 const MESSAGES_MAX: usize = 256;
 
-/// Full outboxes sent before new input gets its turn: about a millisecond of sending.
+/// Full outboxes sent before new input gets its turn: about a millisecond of sending datagrams.
 const FLUSHES_MAX: usize = 16;
+
+/// For how long they are sent. A full outbox of files takes tens of milliseconds.
+const FLUSHING_MAX: Duration = Duration::from_millis(2);
 
 /// The most datagrams that a run is handed over with: as many as the kernel joins.
 const RUN_SEGMENTS_MAX: usize = 64;
@@ -353,7 +356,8 @@ impl<M: Send + 'static> Loop<M> {
 
     /// Lets the service do what is due, tells it what became of links, and sends what it has ready, bounded; true when there
     /// is more.
-    fn transmit(&mut self, service: &mut impl Service, mut now: Instant) -> bool {
+    fn transmit(&mut self, service: &mut impl Service, began: Instant) -> bool {
+        let mut now = began;
         for _ in 0..FLUSHES_MAX {
             self.handle_timeout(service, now);
             self.egress.prepare(service, now, 1, &[]);
@@ -365,6 +369,9 @@ impl<M: Send + 'static> Loop<M> {
             }
             // A full outbox takes a while. What is due by now is not to wait for all of them.
             now = Instant::now();
+            if now - began > FLUSHING_MAX {
+                break;
+            }
         }
         true
     }
@@ -432,6 +439,42 @@ mod tests {
             (waiting, turns) = (rest, turns + 1);
         }
         assert!(turns > 1);
+    }
+
+    /// Always has more to send, which takes longer than the time for it.
+    #[derive(Default)]
+    struct Slow {
+        sends: usize,
+    }
+
+    impl Service for Slow {
+        type Message = ();
+
+        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
+    }
+
+    impl wire::Product for Slow {
+        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn poll_transmit(&mut self, now: Instant, _out: &mut Outbox) -> bool {
+            self.sends += 1;
+            while now.elapsed() <= FLUSHING_MAX {}
+            true
+        }
+    }
+
+    #[test]
+    fn who_takes_long_to_send_leaves_input_its_turn() {
+        let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
+        let mut own =
+            Loop::new(4_096, Links::new().expect("epoll"), receiver, Arc::default(), Arc::default()).expect("epoll");
+        let mut slow = Slow::default();
+        assert!(own.transmit(&mut slow, Instant::now()), "there is more");
+        assert_eq!(slow.sends, 1);
     }
 
     /// Sends all that comes to one place, behind a byte.
