@@ -33,17 +33,21 @@ struct Numbered {
 }
 
 impl Numbers {
-    /// A track as it is offered, without its section and SSRCs; `None` when there is no number left for it.
-    pub fn of(&mut self, down: &Down) -> Option<Media> {
+    /// A track as it is offered, without its section and SSRCs. When no number is left for its parameters, the usual ones hold:
+    /// a decoder looks into the packets.
+    pub fn of(&mut self, down: &Down) -> Media {
         let (codec, fmtp) = (down.codec, parameters(down));
-        let media = if fmtp == format_parameters(codec) {
-            media(codec, fmtp, payload_types(codec))
-        } else {
-            let known = self.given.iter().find(|known| (known.codec, &known.fmtp) == (codec, &fmtp)).cloned();
-            let Numbered { fmtp, numbers, .. } = known.or_else(|| self.give(codec, fmtp))?;
-            media(codec, fmtp, numbers)
+        let usual = format_parameters(codec);
+        let own = if fmtp == usual { None } else { self.known(codec, &fmtp).or_else(|| self.give(codec, fmtp)) };
+        let media = match own {
+            Some(Numbered { fmtp, numbers, .. }) => media(codec, fmtp, numbers),
+            None => media(codec, usual.into(), payload_types(codec)),
         };
-        Some(Media { red: media.red.filter(|_| down.red), ..media })
+        Media { red: media.red.filter(|_| down.red), ..media }
+    }
+
+    fn known(&self, codec: Codec, fmtp: &str) -> Option<Numbered> {
+        self.given.iter().find(|known| (known.codec, known.fmtp.as_str()) == (codec, fmtp)).cloned()
     }
 
     fn give(&mut self, codec: Codec, fmtp: String) -> Option<Numbered> {

@@ -22,7 +22,7 @@ use crate::write::{Transport, Writer, token};
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub slots: Vec<Slot>,
-    /// Tracks for which there is no section, or no number for their codec.
+    /// Tracks for which there is no section.
     pub left_out: Vec<u64>,
     /// Something is other than before.
     pub is_new: bool,
@@ -56,10 +56,7 @@ impl Plan {
             if plan.slots.iter().any(|slot| slot.holds(down)) {
                 continue;
             }
-            let Some(numbered) = numbers.of(down) else {
-                plan.left_out.push(down.id);
-                continue;
-            };
+            let numbered = numbers.of(down);
             let kind = down.codec.kind();
             let is_free = |slot: &Slot| slot.kind() == Some(kind) && slot.down.is_none();
             let mut free = (0..plan.slots.len()).filter(|index| is_free(&plan.slots[*index]));

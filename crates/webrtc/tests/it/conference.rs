@@ -370,6 +370,17 @@ fn a_payload_type_means_one_format_in_all_sections() {
 }
 
 #[test]
+fn a_publisher_with_ever_other_parameters_leaves_others_their_tracks() {
+    let mut world = World::new(true, false);
+    let wanted = (0..12).map(|id| Down { fmtp: format!("profile-level-id=42e0{id:02x}"), ..down(id, Codec::H264) });
+    world.conference.set_downs(wanted.collect()).unwrap();
+    let offer = world.conference.offer(&mut world.peer).unwrap().unwrap();
+    let sections = offer.lines().filter_map(|line| line.strip_prefix("m=video 9 UDP/TLS/RTP/SAVPF "));
+    let usual = sections.map(|numbers| numbers.starts_with("102 103 "));
+    assert_eq!(usual.collect::<Vec<_>>(), [&[false; 11][..], &[true]].concat(), "{offer}");
+}
+
+#[test]
 fn parameters_of_a_publisher_put_no_lines_into_the_offers_of_others() {
     let mut world = World::new(true, false);
     let fmtp = "profile-id=0\r\na=setup:passive".to_owned();
