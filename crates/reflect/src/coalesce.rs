@@ -15,6 +15,8 @@
 
 use std::time::{Duration, Instant};
 
+use wire::Bitrate;
+
 /// So many viewers of a stream have their turns in shares: to send to all of them at once takes milliseconds.
 const MANY: usize = 200;
 
@@ -24,6 +26,10 @@ const TURN: Duration = Duration::from_micros(22);
 /// An interval grows as far as this. A connection that was idle for longer than its retransmission timeout, which is 200 ms at
 /// least, begins with a small window again (RFC 5681 §4.1), and then each send costs more.
 const CROWDED: Duration = Duration::from_millis(160);
+
+/// An interval in which a stream brings more than this is shorter, a step at least: a send of more is no cheaper, and what does
+/// not fit into a core's cache is read from further away for each viewer.
+const ENOUGH_BYTES: u64 = 256 * 1_024;
 
 /// How much waiting is worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +65,8 @@ pub struct Crowd {
     pub all: usize,
     /// The share of its time for which one of them is at work, at most.
     pub busy: f64,
+    /// Of the stream; zero: nobody knows.
+    pub rate: Bitrate,
 }
 
 /// How many of a stream's viewers have a turn, in thousandths.
@@ -106,10 +114,16 @@ impl Coalescer {
     pub fn set_crowd(&mut self, crowd: Crowd) {
         let turns = TURN * u32::try_from(crowd.all).unwrap_or(u32::MAX);
         let stretch = (crowd.busy / self.intervals.busy).max(1.0);
-        let wanted = self.intervals.all.max(turns).mul_f64(stretch).min(CROWDED);
+        let wanted = self.intervals.all.max(turns).mul_f64(stretch).min(CROWDED).min(self.enough(crowd.rate));
         // A longer interval makes the share smaller, which is known a second later: a step at a time it comes to rest.
-        self.all = if wanted == self.intervals.all { wanted } else { (9 * self.all + wanted) / 10 };
+        self.all = if wanted <= self.intervals.all { wanted } else { (9 * self.all + wanted) / 10 };
         self.in_shares = crowd.own >= MANY;
+    }
+
+    /// The time in which a stream brings enough for a send.
+    fn enough(&self, rate: Bitrate) -> Duration {
+        let nanos = ENOUGH_BYTES * 8 * 1_000_000_000 / rate.bps().max(1);
+        Duration::from_nanos(nanos).max(self.intervals.step)
     }
 
     /// From one turn of a viewer to his next.
@@ -179,7 +193,7 @@ mod tests {
     fn told((own, all): (usize, usize), came: impl Fn(u64) -> bool) -> Vec<(u64, u16)> {
         let start = Instant::now();
         let mut coalescer = Coalescer::new(Intervals::default());
-        settle(&mut coalescer, Crowd { own, all, busy: 0.0 });
+        settle(&mut coalescer, Crowd { own, all, ..Crowd::default() });
         let mut told = Vec::new();
         for at_ms in 0..400 {
             let now = start + Duration::from_millis(at_ms);
@@ -236,7 +250,7 @@ mod tests {
     fn a_busy_worker_sends_less_often_and_comes_to_rest() {
         let mut coalescer = Coalescer::new(Intervals::default());
         let interval = |coalescer: &mut Coalescer, busy| {
-            settle(coalescer, Crowd { own: 1_000, all: 1_000, busy });
+            settle(coalescer, Crowd { own: 1_000, all: 1_000, busy, ..Crowd::default() });
             coalescer.all.as_secs_f64() * 1_000.0
         };
         for (busy, expected) in [(0.3, 36.0), (0.45, 54.0), (1.0, 120.0), (0.0, 36.0)] {
@@ -246,7 +260,7 @@ mod tests {
         // How busy it is follows from the interval: a second later, and for a part of it not at all.
         let (mut busy, mut last) = (0.0, Vec::new());
         for tick in 0..400 {
-            coalescer.set_crowd(Crowd { own: 1_000, all: 1_000, busy });
+            coalescer.set_crowd(Crowd { own: 1_000, all: 1_000, busy, ..Crowd::default() });
             busy += 0.095 * ((0.1 + 0.018 / coalescer.all.as_secs_f64()).min(1.0) - busy);
             if tick >= 200 {
                 last.push(coalescer.all);
@@ -257,6 +271,16 @@ mod tests {
             *most - *least < Duration::from_micros(100) && *least > Duration::from_millis(48),
             "{least:?} {most:?}"
         );
+    }
+
+    #[test]
+    fn a_fast_stream_is_sent_more_often_than_would_be_cheaper_for_a_slow_one() {
+        let mut coalescer = Coalescer::new(Intervals::default());
+        for (mbps, expected_ms) in [(2, 120.0), (50, 42.0), (100, 21.0), (1_000, 10.0)] {
+            settle(&mut coalescer, Crowd { own: 200, all: 200, busy: 1.0, rate: Bitrate::from_kbps(mbps * 1_000) });
+            let interval_ms = coalescer.interval().as_secs_f64() * 1e3;
+            assert_eq!(interval_ms.round(), expected_ms, "{mbps} Mbit/s");
+        }
     }
 
     #[test]

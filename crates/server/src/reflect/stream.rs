@@ -289,7 +289,7 @@ impl Stream {
     /// Takes how many viewers each worker has, of all streams, and for what share of its time it is at work.
     pub(super) fn look_at_crowd(&self, work_of: &dyn Fn(WorkerId) -> (u64, f64)) {
         let mut writer = self.lock();
-        let mut crowd = Crowd::default();
+        let mut crowd = Crowd { rate: writer.terms.rate, ..Crowd::default() };
         for reader in writer.readers.iter().filter(|reader| reader.viewers > 0) {
             let (viewers, busy) = work_of(reader.worker);
             crowd.own = crowd.own.max(reader.viewers);
