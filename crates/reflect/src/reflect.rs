@@ -29,8 +29,8 @@ const IGNORED_MAX: usize = 64 * 1_024;
 
 /// With more viewers on a worker nobody is paced to a part of his stream's rate, until there are a quarter fewer again. Without
 /// the scheduler fq the kernel needs a timer and a send for each two segments of a paced connection: 10,000 viewers of 2 Mbit/s
-/// took more than a core, and stalled; unpaced they take less.
-const PACED_MAX: usize = 2_000;
+/// took more than a core, and stalled; unpaced they take less. Who was paced has such timers at whatever rate ever after.
+const PACED_MAX: usize = 1_000;
 
 /// The limits and dials of one worker's reflector.
 #[derive(Clone, Debug)]
@@ -404,7 +404,7 @@ impl Reflect {
     }
 
     /// Writes what a viewer is to get; false when the outbox has no room for it.
-    fn serve(&mut self, slot: usize, out: &mut Outbox) -> bool {
+    fn serve(&mut self, now: Instant, slot: usize, out: &mut Outbox) -> bool {
         let is_sent_to = |viewer: &&mut Viewer| viewer.is_finishing || !(self.is_held || self.releasing.is_some());
         let Some(viewer) = self.viewers.get_mut(slot).filter(is_sent_to) else { return true };
         let Some(stream) = self.streams.get(viewer.stream) else { return true };
@@ -425,7 +425,7 @@ impl Reflect {
         if !out.has_room_for_request() {
             return false;
         }
-        if let Some(request) = viewer.pace(link, stream, self.is_crowded) {
+        if let Some(request) = viewer.pace(now, link, stream, self.is_crowded) {
             let asked = out.request(request);
             debug_assert!(asked.is_ok(), "there is room");
         }
@@ -439,13 +439,13 @@ impl Reflect {
     }
 
     /// Serves who has a turn of his own; false when the outbox is full.
-    fn serve_ready(&mut self, out: &mut Outbox) -> bool {
+    fn serve_ready(&mut self, now: Instant, out: &mut Outbox) -> bool {
         for _ in 0..self.ready.len() {
             let Some(slot) = self.ready.pop_front() else { break };
             if let Some(viewer) = self.viewers.get_mut(slot) {
                 viewer.is_ready = false;
             }
-            if !self.serve(slot, out) {
+            if !self.serve(now, slot, out) {
                 self.make_ready(slot);
                 return false;
             }
@@ -454,10 +454,10 @@ impl Reflect {
     }
 
     /// Serves the viewers of streams that have grown; false when the outbox is full.
-    fn serve_streams(&mut self, out: &mut Outbox) -> bool {
+    fn serve_streams(&mut self, now: Instant, out: &mut Outbox) -> bool {
         while let Some(&slot) = self.growing.front() {
             while let Some(viewer) = self.streams[slot].members.current() {
-                if !self.serve(viewer, out) {
+                if !self.serve(now, viewer, out) {
                     return false;
                 }
                 self.streams[slot].members.advance();
@@ -545,7 +545,7 @@ impl Product for Reflect {
         self.drains.front().map(|(at, _)| *at)
     }
 
-    fn poll_transmit(&mut self, _now: Instant, out: &mut Outbox) -> bool {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         self.turn += 1;
         self.is_crowded = self.viewers.len() > if self.is_crowded { PACED_MAX / 4 * 3 } else { PACED_MAX };
         // In a turn of its own: what was written in others has been taken, or that was told.
@@ -553,8 +553,9 @@ impl Product for Reflect {
             self.wants_release = false;
             self.release();
         }
-        let has_more =
-            !self.serve_ready(out) || !self.serve_streams(out) || !self.request(out) || !self.ready.is_empty();
-        has_more || self.wants_release
+        // Newcomers do not wait for those who are here, who may never have enough. Who is served may ask for something.
+        let is_all =
+            self.request(out) && self.serve_ready(now, out) && self.serve_streams(now, out) && self.request(out);
+        !is_all || !self.ready.is_empty() || self.wants_release
     }
 }

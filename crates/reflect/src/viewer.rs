@@ -4,7 +4,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::{Bitrate, LinkId, LinkRequest};
 
@@ -16,8 +16,12 @@ use crate::stream::Stream;
 use crate::window::{Bytes, StartPoint, Window};
 
 /// How many times faster than its pace a connection may be until it has caught up: so that who begins at a start point
-/// sees something soon. To be measured.
+/// sees something soon.
 const JOINING: f64 = 8.0;
+
+/// For how long it may. A worker that has more to do than it can would otherwise never be rid of it: bursts cost it half as much
+/// again, and so nobody would catch up.
+const JOINING_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes of rests of units that are kept for all viewers of a worker who fell out of the window. Who needs more is closed.
 const RESTS_MAX: u64 = 64 * 1_024 * 1_024;
@@ -244,9 +248,16 @@ impl Viewer {
     }
 
     /// What the engine is to be told of his pace, if that has changed, before all that is there is written.
-    pub(crate) fn pace(&mut self, link: LinkId, stream: &Stream, is_crowded: bool) -> Option<LinkRequest> {
+    pub(crate) fn pace(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        stream: &Stream,
+        is_crowded: bool,
+    ) -> Option<LinkRequest> {
         let written_to = std::mem::replace(&mut self.written_to, stream.window.extent().end);
-        self.has_caught_up |= matches!(self.feed.place(), Place::At(position) if position >= written_to);
+        self.has_caught_up |= matches!(self.feed.place(), Place::At(position) if position >= written_to)
+            || now.saturating_duration_since(self.began) >= JOINING_MAX;
         let rate = match self.pace.unwrap_or(stream.terms.pace) {
             Pace::Free => Bitrate::ZERO,
             Pace::Percent(_) if is_crowded => Bitrate::ZERO,

@@ -122,9 +122,15 @@ impl World {
 
     /// The same, and so many viewers have a turn.
     pub fn tell_some(&mut self, share: Share) {
+        let grown = self.grown(share);
+        self.command(grown);
+    }
+
+    /// What workers are told of what came.
+    pub fn grown(&mut self, share: Share) -> Command {
         let growth = Arc::new(self.backlog.take_growth(share < Share::ALL));
         self.begin = growth.extent.begin;
-        self.command(Command::Grown { stream: STREAM, growth, share });
+        Command::Grown { stream: STREAM, growth, share }
     }
 
     /// A viewer comes; his number.
@@ -142,13 +148,18 @@ impl World {
     }
 
     fn begin(&mut self, join: Join, pace: Option<Pace>, begun: Begun) -> u64 {
+        let newcomer = self.newcomer(join, pace, begun);
+        self.command(newcomer);
+        self.next_viewer
+    }
+
+    /// What a worker is told of a viewer who comes, the next one.
+    pub fn newcomer(&mut self, join: Join, pace: Option<Pace>, begun: Begun) -> Command {
         self.next_viewer += 1;
         let id = ViewerId(self.next_viewer);
         let descriptor = File::open("/dev/null").expect("it is there").into();
         let head = HEAD.into();
-        let viewer = NewViewer { id, stream: STREAM, descriptor, begun, head, join, pace };
-        self.command(Command::AddViewer(Box::new(viewer)));
-        id.0
+        Command::AddViewer(Box::new(NewViewer { id, stream: STREAM, descriptor, begun, head, join, pace }))
     }
 
     pub fn command(&mut self, command: Command) {
@@ -234,13 +245,18 @@ impl World {
     /// Lets the reflector write until it has nothing more.
     pub fn run(&mut self) {
         for _ in 0..100_000 {
-            let has_more = self.reflect.poll_transmit(self.now, &mut self.out);
-            let did_something = self.flush();
-            if !has_more && !did_something {
+            if !self.step() {
                 return self.hear_events();
             }
         }
         panic!("it never ends");
+    }
+
+    /// Lets it write until its outbox is full; false when there is nothing more.
+    pub fn step(&mut self) -> bool {
+        let has_more = self.reflect.poll_transmit(self.now, &mut self.out);
+        let did_something = self.flush();
+        has_more || did_something
     }
 
     fn hear(&mut self, token: Token, event: LinkEvent<'_>) {
