@@ -61,8 +61,8 @@ for (const stack of stacks) {
       test(`${stream.publisher}'s ${stream.codec}`, async () => {
         const { refused, video, audio } = got();
         assert.equal(refused, undefined);
-        assert.ok(video.frames >= FRAMES, `${video.frames} frames`);
-        assert.ok(audio.packets >= AUDIO_PACKETS, `${audio.packets} audio packets`);
+        assert.ok(video.frames >= FRAMES, `${video.frames} frames, ${audio.packets} audio packets\n${peer.log}`);
+        assert.ok(audio.packets >= AUDIO_PACKETS, `${audio.packets} audio packets\n${peer.log}`);
         const [lost, packets] = [video.lost + audio.lost, video.packets + audio.packets];
         const dropped = (await dropsMax()) - dropsBefore;
         assert.ok(lost <= dropped + LOST_MAX * packets, `${lost} packets are missing, ${packets} are there, ${dropped} dropped`);
