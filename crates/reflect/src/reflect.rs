@@ -29,8 +29,9 @@ const IGNORED_MAX: usize = 64 * 1_024;
 
 /// With more viewers on a worker nobody is paced to a part of his stream's rate, until there are a quarter fewer again. Without
 /// the scheduler fq the kernel needs a timer and a send for each two segments of a paced connection: 10,000 viewers of 2 Mbit/s
-/// took more than a core, and stalled; unpaced they take less. Who was paced has such timers at whatever rate ever after.
-const PACED_MAX: usize = 1_000;
+/// took more than a core, and stalled; unpaced they take less. Who was paced has such timers at whatever rate ever after: of
+/// 5,000, a thousand who had been took a sixth of all that was sent to them cost.
+const PACED_MAX: usize = 250;
 
 /// The limits and dials of one worker's reflector.
 #[derive(Clone, Debug)]
