@@ -351,8 +351,9 @@ impl Door {
             let (door, hosts, is_open) = (self.clone(), hosts.clone(), is_open.clone());
             let guest = (entered, self.newcomers.clone());
             let conversation = async move { door.converse(greeting, network, guest, hosts, is_open).await };
+            debug_assert!(size_of_val(&conversation) <= NEWCOMER_BYTES, "{}", size_of_val(&conversation));
             // A panic of a library ends the connection alone.
-            tokio::spawn(async move { guard::answering(conversation).await });
+            tokio::spawn(guard::answering(conversation));
         }
     }
 
@@ -478,7 +479,8 @@ impl Door {
                 };
                 drop(guest);
                 if let Some(entered) = entered {
-                    hosts.site.welcome((stream, version), client, entered, is_open).await;
+                    // Most newcomers go elsewhere, and need no room for it.
+                    Box::pin(hosts.site.welcome((stream, version), client, entered, is_open)).await;
                 }
             }
             (Wish::Turn { connection_id }, Some(turn)) => {
@@ -498,6 +500,9 @@ fn turn_client(arrival: Arrival, connection_id: Option<u32>) -> io::Result<TurnC
     let begun = Begun { remote: Some(client), ..begun };
     Ok(TurnClient { connection: Connection { descriptor, client, server, transport, begun }, connection_id })
 }
+
+/// What a newcomer takes before it is known what he wants, without his socket and what he said.
+const NEWCOMER_BYTES: usize = 4 * 1_024;
 
 /// A listening socket, with room for a crowd that comes at once: from a mobile network, after a restart.
 pub(crate) fn listener(addr: SocketAddr, only_v6: bool) -> io::Result<TcpListener> {

@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::pin::pin;
 use std::task::Poll;
 
 use tokio::runtime::{EnterGuard, Runtime};
@@ -21,16 +20,15 @@ thread_local! {
 }
 
 /// Does work for one client that a panic of a library may end, and nobody else's. `None`: it has.
-pub(crate) async fn answering<T>(work: impl Future<Output = T>) -> Option<T> {
-    let caught = async {
-        let mut work = pin!(work);
-        poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-            Ok(poll) => poll.map(Some),
-            Err(_) => Poll::Ready(None),
-        })
-        .await
-    };
-    ANSWERING.scope((), caught).await
+///
+/// It has a box of its own: what an `async` function is given lies in its future twice, and that of a connection has kilobytes.
+pub(crate) fn answering<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+    let mut work = Box::pin(work);
+    let caught = poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Some),
+        Err(_) => Poll::Ready(None),
+    });
+    ANSWERING.scope((), caught)
 }
 
 /// A thread for a library that begins tasks of its own, in which nobody else could catch a panic: there it ends the task.
