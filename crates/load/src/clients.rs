@@ -159,9 +159,12 @@ pub(crate) struct Counted {
     pub(crate) load_cpu: CpuTime,
 }
 
-/// Of how many clients one is looked at, when so large a share of them is to be.
-pub(crate) fn one_in(share: f64) -> usize {
-    if share > 0.0 { (1.0 / share).round().max(1.0) as usize } else { usize::MAX }
+/// Whether a client is one of those that are looked at, when so large a share of them is to be, 0 to 1. The first is, unless nobody
+/// is. Steps of the golden ratio come to each part of a circle equally often, and so do every second of them, or every tenth: of
+/// those that watch one stream or run on one thread as many are looked at as of the others.
+pub(crate) fn is_of_sample(number: usize, share: f64) -> bool {
+    const GOLDEN: u32 = 0x9E37_79B9;
+    f64::from((number as u32).wrapping_mul(GOLDEN)) < share * 2_f64.powi(32)
 }
 
 pub(crate) fn sleep_until(at: Instant) {
@@ -326,6 +329,19 @@ mod tests {
     use anyhow::bail;
 
     use super::*;
+
+    #[test]
+    fn a_sample_has_its_share_of_every_stream_and_thread() {
+        for share in [0.01, 0.1, 0.5] {
+            for (every, from) in [(1, 0), (2, 0), (2, 1), (10, 0), (10, 7), (11, 3)] {
+                let count = (0..1_000).filter(|index| is_of_sample(index * every + from, share)).count();
+                let expected = share * 1_000.0;
+                assert!((count as f64 - expected).abs() <= 0.2 * expected + 2.0, "{count}: {share} of every {every}th");
+            }
+        }
+        let of = |share| [0, 1, 2].map(|number| is_of_sample(number, share));
+        assert_eq!([of(0.0), of(0.01), of(1.0)], [[false; 3], [true, false, false], [true; 3]]);
+    }
 
     #[test]
     fn all_is_done_once_and_the_first_error_ends_it() {

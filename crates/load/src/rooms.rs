@@ -34,7 +34,7 @@ use lobby::{Guest, Lobby, Seat};
 use service::{Joining, LoadService, Message, Totals};
 use viewer::Check;
 
-use crate::clients::{Addresses, Api, Common, in_parallel, one_in, sleep_until};
+use crate::clients::{Addresses, Api, Common, in_parallel, is_of_sample, sleep_until};
 
 /// Publishes made-up video by WHIP and watches it by WHEP, or both in a LiveKit room, with as many viewers as asked for.
 ///
@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
         let thread = if viewer < args.subscribers { viewer as usize % threads } else { threads };
         let client = (args.publishers + viewer) as usize;
         ensure!(client < Addresses::MAX, "more than {} clients on one thread; use --threads", Addresses::MAX);
-        let is_sample = (viewer as usize).is_multiple_of(one_in(args.sample));
+        let is_sample = is_of_sample(viewer as usize, args.sample);
         let check = Check { is_sample, by_frame: args.by_frame };
         let (session, handed) = match &self.entrance {
             Entrance::Http(target) => {

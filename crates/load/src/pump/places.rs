@@ -13,7 +13,7 @@ use super::original::Original;
 use super::receive;
 use super::receiver::Receiver;
 use super::watch::Watch;
-use crate::clients::{Addresses, one_in};
+use crate::clients::{Addresses, is_of_sample};
 
 /// One socket receives what thousands would: it holds what comes while its thread does something else.
 const SHARED_BUFFER_BYTES: usize = 64 << 20;
@@ -70,9 +70,8 @@ impl<'a> Places<'a> {
     /// Receives all but those whose titles break, and looks at what arrives.
     pub(super) fn start(self, original: Option<&Arc<Original>>) -> Result<Vec<Receiver>> {
         let (args, count) = (self.args, self.args.session_count());
-        let every = one_in(args.sample);
         let watch = |session: usize| match session < count {
-            true => Watch::new(args.rate, original.is_some() && session.is_multiple_of(every)),
+            true => Watch::new(args.rate, original.is_some() && is_of_sample(session, args.sample)),
             false => Watch::of_newcomer(),
         };
         let addresses: Vec<_> = (0..self.threads.len()).map(|thread| self.addresses(thread)).collect();
