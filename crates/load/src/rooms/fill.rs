@@ -39,11 +39,11 @@ pub(super) fn step_by_step(run: &Run<'_>, step: u32) -> Result<Filled> {
         let broke = match run.watch(filled.well, viewers - filled.well, None, "joining") {
             Ok(()) => {
                 let mut report = run.window(viewers, || Ok(()))?;
-                let mut broke = broken(&report, &limits);
+                let mut broke = report.failures(&limits);
                 if !broke.is_empty() {
                     // What disturbs the machine for a moment is not too many viewers.
                     report = run.window(viewers, || Ok(()))?;
-                    broke = broken(&report, &limits);
+                    broke = report.failures(&limits);
                 }
                 filled.steps.push(report);
                 broke
@@ -57,18 +57,6 @@ pub(super) fn step_by_step(run: &Run<'_>, step: u32) -> Result<Filled> {
         filled.well = viewers;
     }
     Ok(filled)
-}
-
-/// What was not held, and what else shows that it is too much.
-fn broken(report: &Report, limits: &Limits) -> Vec<String> {
-    let mut broken = report.failures(limits);
-    if let Some(why) = &report.why_failed {
-        broken.push(format!("{} sessions have ended: {why}", report.failed));
-    }
-    if report.silent > 0 {
-        broken.push(format!("nothing came of {} videos", report.silent));
-    }
-    broken
 }
 
 impl fmt::Display for Filled {

@@ -64,7 +64,7 @@ pub struct Report {
     pub viewer_kbps: [f64; 3],
     /// Packets that did not come the first time: never, or as retransmissions.
     pub lost: u64,
-    /// Their share of all.
+    /// Their share of all that were sent the first time.
     pub loss: f64,
     /// Viewers that miss any.
     pub viewers_with_loss: usize,
@@ -112,8 +112,12 @@ impl Report {
             let index = (rates.len().saturating_sub(1) as f64 * share) as usize;
             rates.get(index).copied().unwrap_or(0.0)
         };
-        let [packets, bytes, lost] =
-            [sum(|viewer| viewer.packets), sum(|viewer| viewer.bytes), sum(|viewer| viewer.lost)];
+        let [packets, bytes, lost, repaired] = [
+            sum(|viewer| viewer.packets),
+            sum(|viewer| viewer.bytes),
+            sum(|viewer| viewer.lost),
+            sum(|viewer| viewer.repaired),
+        ];
         let per_packet = |seconds: f64| seconds * 1e9 / packets.max(1) as f64;
         Report {
             publishers: parts.iter().map(|part| part.publishers).sum(),
@@ -129,11 +133,11 @@ impl Report {
             silent: seen().map(|viewer| viewer.silent).sum(),
             viewer_kbps: [rate(0.0), rate(0.5), rate(1.0)],
             lost,
-            loss: lost as f64 / (packets + lost).max(1) as f64,
+            loss: lost as f64 / (packets.saturating_sub(repaired) + lost).max(1) as f64,
             viewers_with_loss: seen().filter(|viewer| viewer.lost > 0).count(),
             freezes: sum(|viewer| viewer.freezes),
             viewers_with_freezes: seen().filter(|viewer| viewer.freezes > 0).count(),
-            repaired: sum(|viewer| viewer.repaired),
+            repaired,
             reordered: sum(|viewer| viewer.reordered),
             duplicates: sum(|viewer| viewer.duplicates),
             damaged: sum(|viewer| viewer.damaged),
@@ -156,8 +160,13 @@ impl Report {
         if self.viewers < self.viewers_wanted {
             failures.push(format!("{} of {} viewers connected", self.viewers, self.viewers_wanted));
         }
+        if let Some(why) = &self.why_failed {
+            failures.push(format!("{} sessions have ended: {why}", self.failed));
+        }
         if self.packets == 0 {
             failures.push("no media packet arrived".into());
+        } else if self.silent > 0 {
+            failures.push(format!("nothing came of {} videos", self.silent));
         }
         if self.damaged > 0 {
             failures.push(format!("{} packets were damaged", self.damaged));
