@@ -103,7 +103,8 @@ pub struct Report {
 impl Report {
     pub(crate) fn new(parts: &[Totals], viewers_wanted: usize, counted: &Counted) -> Self {
         let seen = || parts.iter().flat_map(|part| &part.viewers);
-        let sum = |count: fn(&super::viewer::Seen) -> u64| seen().map(count).sum::<u64>();
+        let gone = || parts.iter().map(|part| &part.gone);
+        let sum = |count: fn(&super::viewer::Seen) -> u64| seen().chain(gone()).map(count).sum::<u64>();
         let merged = |pick: fn(&Totals) -> &Times| Percentiles::of_all(parts.iter().map(pick));
         let Counted { seconds, served: Served { cpu: server_cpu, .. }, load_cpu } = *counted;
         let mut rates: Vec<f64> = seen().map(|viewer| viewer.bytes as f64 * 8.0 / seconds / 1e3).collect();

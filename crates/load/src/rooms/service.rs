@@ -122,6 +122,8 @@ impl Client {
 #[derive(Clone, Default)]
 pub struct Totals {
     pub viewers: Vec<Seen>,
+    /// What those have seen together that have left since the counting began.
+    pub gone: Seen,
     /// Those that are connected, and those that were and have left.
     pub connected_viewers: usize,
     pub publishers: usize,
@@ -136,6 +138,17 @@ pub struct Totals {
     pub failed: usize,
     /// Of the first of them.
     pub why_failed: Option<String>,
+}
+
+impl Totals {
+    /// Counts a viewer that has connected, and how long it waited for what it saw.
+    fn count(&mut self, started: Instant, seen: &Seen) {
+        self.connected_viewers += 1;
+        let marks = [(seen.first_packet, &mut self.first_packet), (seen.first_keyframe, &mut self.first_keyframe)];
+        for (at, times) in marks {
+            at.into_iter().for_each(|at| times.record(at.duration_since(started)));
+        }
+    }
 }
 
 pub struct LoadService {
@@ -176,9 +189,13 @@ impl LoadService {
         self.schedule(number);
     }
 
-    fn leave(&mut self, client: usize) {
+    fn leave(&mut self, now: Instant, client: usize) {
         let Some(client) = self.clients.get_mut(client).and_then(Option::take) else { return };
-        self.totals.connected_viewers += usize::from(matches!(client.role, Role::Viewer(_)));
+        if let Role::Viewer(viewer) = &client.role {
+            let seen = viewer.finish(now);
+            self.totals.count(client.started, &seen);
+            self.totals.gone.add(&seen);
+        }
         if let Some((_, timer)) = client.timer {
             self.wheel.cancel(timer);
         }
@@ -249,14 +266,7 @@ impl LoadService {
             match &client.role {
                 Role::Viewer(viewer) => {
                     let seen = viewer.finish(now);
-                    let marks = [
-                        (seen.first_packet, &mut totals.first_packet),
-                        (seen.first_keyframe, &mut totals.first_keyframe),
-                    ];
-                    for (at, times) in marks {
-                        at.into_iter().for_each(|at| times.record(at.duration_since(client.started)));
-                    }
-                    totals.connected_viewers += 1;
+                    totals.count(client.started, &seen);
                     totals.viewers.push(seen);
                 }
                 Role::Publisher(publisher) => {
@@ -311,11 +321,11 @@ impl Service for LoadService {
             Message::Candidate { client, candidate } => self.add_candidate(now, client, &candidate, out),
             Message::Ended { client, why } => self.fail(client, why),
             Message::Leave { client, done } => {
-                self.leave(client);
+                self.leave(now, client);
                 drop(done);
             }
             Message::Reset => {
-                self.totals.latency = Times::default();
+                (self.totals.latency, self.totals.gone) = (Times::default(), Seen::default());
                 for client in self.clients.iter_mut().flatten() {
                     match &mut client.role {
                         Role::Viewer(viewer) => {

@@ -35,6 +35,22 @@ pub struct Seen {
     pub first_keyframe: Option<Instant>,
 }
 
+impl Seen {
+    /// Counts what another has seen as well, but for what only says something of who is still there.
+    pub fn add(&mut self, other: &Seen) {
+        let Seen { packets, bytes, reordered, duplicates, repaired, lost, damaged, decrypted, freezes, .. } = *other;
+        self.packets += packets;
+        self.bytes += bytes;
+        self.reordered += reordered;
+        self.duplicates += duplicates;
+        self.repaired += repaired;
+        self.lost += lost;
+        self.damaged += damaged;
+        self.decrypted += decrypted;
+        self.freezes += freezes;
+    }
+}
+
 /// What a viewer looks into.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
