@@ -71,7 +71,7 @@ section! {
         format: Option<StreamFormat> = None, any;
         /// How fast a viewer is sent to who has caught up.
         pace: StreamPace = StreamPace::Percent(200), any;
-        /// Fewer and larger sends, 57 ms apart instead of 36: for very many viewers on few cores.
+        /// Fewer and larger sends, 57 ms apart instead of 33: for very many viewers on few cores.
         dense: bool = false, any;
         /// What becomes of a viewer who is further behind than the backlog: he goes on at the newest start point, or is closed.
         lag: StreamLag = StreamLag::Skip, any;
