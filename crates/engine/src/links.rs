@@ -37,7 +37,7 @@ use self::sealed::Sealer;
 use self::stream::{Got, Stream};
 use self::table::Table;
 use crate::CountersSnapshot;
-use crate::sys::{self, Epoll, Interest, KernelTls};
+use crate::sys::{self, Epoll, FileSender, Interest, KernelTls};
 use crate::udp::{SendQueue, UdpSocket};
 
 /// Connections accepted from one listener before others get their turn.
@@ -87,6 +87,7 @@ pub(crate) struct Links {
     table: Table<Link>,
     queue: SendQueue,
     buffers: Buffers,
+    files: FileSender,
     /// Framed links that were written to since the last flush.
     touched: Vec<LinkId>,
     /// What products have not heard yet.
@@ -145,6 +146,7 @@ impl Links {
             table: Table::new(),
             queue: SendQueue::default(),
             buffers: Buffers::default(),
+            files: FileSender::default(),
             touched: Vec::new(),
             news: VecDeque::new(),
             paused: Vec::new(),
@@ -410,7 +412,7 @@ impl Links {
             let len: usize = pieces.iter().map(Piece::len_bytes).sum();
             let stranger = stream.answer().then_some((stream.listener, stream.remote));
             let (was_unasked, token) = (stream.sealer() == Some(Sealer::Unasked), *token);
-            let written = stream.write_pieces((out, pieces), self.kernel_tls, &mut self.buffers);
+            let written = stream.write_pieces((out, pieces), self.kernel_tls, (&mut self.files, &mut self.buffers));
             let has_to_end = stream.has_to_end();
             match stream.sealer().filter(|_| was_unasked) {
                 Some(Sealer::Kernel) => self.counts.tls_files_by_kernel += 1,
@@ -437,6 +439,9 @@ impl Links {
                     self.close(id, CloseReason::Failed);
                 }
             }
+        }
+        if self.files.has_views() {
+            self.next_sweep.get_or_insert_with(|| Instant::now() + SWEEP_INTERVAL);
         }
     }
 
@@ -496,6 +501,7 @@ impl Links {
         }
         let mut pause = SWEEP_INTERVAL;
         if self.swept == 0 {
+            self.files.forget();
             for id in std::mem::take(&mut self.paused) {
                 self.watch(id, Interest::READ);
             }
@@ -521,7 +527,7 @@ impl Links {
         if self.impatient == 0 {
             self.swept = 0;
         }
-        self.next_sweep = (self.impatient > 0).then_some(now + pause);
+        self.next_sweep = (self.impatient > 0 || self.files.has_views()).then_some(now + pause);
     }
 
     /// So many messages were received at once by a UDP socket, of so many bytes: something else may have found no room there.

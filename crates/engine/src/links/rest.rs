@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use wire::{Outbox, Piece, PieceSource};
 
@@ -58,7 +59,7 @@ impl<'a> Rest<'a> {
     }
 
     /// The rest of the first piece, if that is of a file.
-    pub(super) fn file(&self) -> Option<(&'a File, u64, usize)> {
+    pub(super) fn file(&self) -> Option<(&'a Arc<File>, u64, usize)> {
         let first = self.pieces.first()?;
         match self.out.piece(first) {
             PieceSource::File { file, at } => Some((file, at + self.offset as u64, first.len_bytes() - self.offset)),

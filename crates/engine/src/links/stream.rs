@@ -16,11 +16,11 @@ use super::buffers::{Backlog, Buffers};
 use super::rest::Rest;
 use super::sealed::{Sealed, Sealer};
 use super::{FRAME_MAX, READ_MAX};
-use crate::sys::{self, BufferSide, Interest, KernelTls};
+use crate::sys::{self, BufferSide, FileSender, Interest, KernelTls};
 
 /// Bytes written to one connection before others get their turn. What is left is told as if the kernel had no room, which
-/// it says it has at once.
-const WRITE_MAX: usize = 1_024 * 1_024;
+/// it says it has at once. So many pages, of which the first and the last may be parts, go through a pipe together.
+const WRITE_MAX: usize = 255 * 4_096;
 
 /// Of a second: what leaves in it at a connection's pace the kernel takes at once. A pace at which that is more than
 /// `PACED_UNSENT_MAX` bytes is none. Never less than before: who is sent little at once, again and again, gets scraps.
@@ -478,7 +478,7 @@ impl Stream {
         &mut self,
         (out, pieces): (&Outbox, &[Piece]),
         kernel: KernelTls,
-        buffers: &mut Buffers,
+        (files, buffers): (&mut FileSender, &mut Buffers),
     ) -> io::Result<usize> {
         debug_assert!(self.is_open(), "nothing is written to a link that nobody wants");
         let mut rest = Rest::new(out, pieces);
@@ -486,7 +486,7 @@ impl Stream {
             return Ok(rest.len());
         }
         if self.settle()? {
-            self.write_rest(&mut rest, kernel, buffers)?;
+            self.write_rest(&mut rest, kernel, (files, buffers))?;
         }
         if !rest.is_empty() {
             debug_assert!(matches!(self.room, Room::Free | Room::Watched), "who is blocked writes no more");
@@ -495,7 +495,12 @@ impl Stream {
         Ok(rest.len())
     }
 
-    fn write_rest(&mut self, rest: &mut Rest<'_>, kernel: KernelTls, buffers: &mut Buffers) -> io::Result<()> {
+    fn write_rest(
+        &mut self,
+        rest: &mut Rest<'_>,
+        kernel: KernelTls,
+        (files, buffers): (&mut FileSender, &mut Buffers),
+    ) -> io::Result<()> {
         let mut written = 0;
         while self.seals_here() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
             if self.sealer() != Some(Sealer::Unasked) || rest.file().is_none() {
@@ -506,7 +511,7 @@ impl Stream {
             }
         }
         while !self.seals_here() && !rest.is_empty() && self.backlog.is_empty() && written < WRITE_MAX {
-            let (asked, result) = self.write_some(rest, WRITE_MAX - written);
+            let (asked, result) = self.write_some(rest, files, WRITE_MAX - written);
             match result {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
@@ -544,10 +549,10 @@ impl Stream {
 
     /// One write: of the file that comes first, or of all memory before the next file. Returns what was asked for, and what
     /// came of it.
-    fn write_some(&mut self, rest: &Rest<'_>, count_max: usize) -> (usize, io::Result<usize>) {
+    fn write_some(&mut self, rest: &Rest<'_>, files: &mut FileSender, count_max: usize) -> (usize, io::Result<usize>) {
         if let Some((file, at, len)) = rest.file() {
             let asked = len.min(count_max);
-            return (asked, sys::send_file(self.socket.as_fd(), file.as_fd(), at, asked));
+            return (asked, files.send(self.socket.as_fd(), file, at, asked));
         }
         let mut slices = [io::IoSlice::new(&[]); SLICES_MAX];
         let (mut count, mut asked) = (0, 0);

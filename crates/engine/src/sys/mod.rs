@@ -6,6 +6,7 @@
 //! - `Epoll`, `Ready`: waiting for descriptors, with nanosecond timeouts (`epoll`)
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
+//! - `FileSender`: sending parts of files to many connections (`pages`)
 //! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
 //! - `probe_sending`: whether TCP connections can be sent on in a certain way (`sending`)
 //! - `udp_socket`, `tcp_listener`, `tcp_connect` and their options; `send_file` (`socket`)
@@ -20,6 +21,7 @@ mod eventfd;
 mod fixed;
 mod group;
 mod ktls;
+mod pages;
 mod refusal;
 mod sending;
 mod socket;
@@ -32,6 +34,7 @@ pub(crate) use eventfd::EventFd;
 pub use group::{group_socket, join_group};
 pub use ktls::KernelTls;
 pub(crate) use ktls::{do_step, seal_in_kernel, unacknowledged};
+pub(crate) use pages::FileSender;
 pub use refusal::Refused;
 pub(crate) use refusal::next_refusal;
 pub use sending::probe_sending;

@@ -38,7 +38,7 @@ pub enum PieceSource<'a> {
     /// They lie in a file, from a place on.
     File {
         /// The file.
-        file: &'a File,
+        file: &'a Arc<File>,
         /// Where the piece begins.
         at: u64,
     },
@@ -99,7 +99,7 @@ impl Outbox {
     }
 
     /// Queues `len` bytes of a file from `at` on for a byte stream. They are read when they are sent, and by nobody but the
-    /// kernel; a file that ends before them ends the connection. While they come from a disk the worker stands still: the
+    /// kernel; a file that ends before them ends the connection, behind zeros as far as its last page goes. While they come from a disk the worker stands still: the
     /// file is to be in memory (memfd_create(2)), or its pages in the kernel's cache. Returns false when there is no room, or nothing to be sent.
     pub fn push_file(&mut self, link: LinkId, file: &Arc<File>, at: u64, len: usize) -> bool {
         if len == 0 || self.pieces.len() >= PIECES_MAX {
