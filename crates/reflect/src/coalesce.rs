@@ -29,7 +29,7 @@ const CROWDED: Duration = Duration::from_millis(160);
 
 /// An interval in which a stream brings more than this is shorter, a step at least: a send of more is no cheaper, and what does
 /// not fit into a core's cache is read from further away for each viewer.
-const ENOUGH_BYTES: u64 = 256 * 1_024;
+const ENOUGH_BYTES: u64 = 512 * 1_024;
 
 /// How much waiting is worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_fast_stream_is_sent_more_often_than_would_be_cheaper_for_a_slow_one() {
         let mut coalescer = Coalescer::new(Intervals::default());
-        for (mbps, expected_ms) in [(2, 110.0), (50, 42.0), (100, 21.0), (1_000, 10.0)] {
+        for (mbps, expected_ms) in [(2, 110.0), (50, 84.0), (100, 42.0), (1_000, 10.0)] {
             settle(&mut coalescer, Crowd { own: 200, all: 200, busy: 1.0, rate: Bitrate::from_kbps(mbps * 1_000) });
             let interval_ms = coalescer.interval().as_secs_f64() * 1e3;
             assert_eq!(interval_ms.round(), expected_ms, "{mbps} Mbit/s");
