@@ -118,7 +118,7 @@ fn deliver(room: &mut Room, who: &[Number], channel: Channel, bytes: Arc<[u8]>, 
     let mut to: Vec<SessionId> = Vec::new();
     for number in who {
         let Some(member) = room.members.get_mut(number) else { continue };
-        match member.transports.down() {
+        match member.transports.primary() {
             Some(peer) if peer.has_channels => to.push(peer.id),
             Some(peer) if peer.has_data && channel == Channel::Reliable => keep(member, &bytes),
             _ => {}
@@ -139,7 +139,7 @@ fn keep(member: &mut Participant, bytes: &Arc<[u8]>) {
 /// Somebody's channels are open: it gets what was kept for it.
 pub(crate) fn handle_open(room: &mut Room, who: Number, session: SessionId, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get_mut(&who) else { return };
-    if member.transports.down().is_some_and(|peer| peer.id == session) {
+    if member.transports.primary().is_some_and(|peer| peer.id == session) {
         for bytes in std::mem::take(&mut member.kept) {
             turn.out.media(Request::Data { to: vec![session], channel: Channel::Reliable, bytes });
         }

@@ -58,13 +58,10 @@ pub(crate) fn handle_trickle(room: &mut Room, who: Number, trickle: &TrickleRequ
 
 /// The peer connection by which somebody publishes, opened when it is first needed.
 fn publisher<'a>(room: &'a mut Room, who: Number, turn: &mut Turn<'_>) -> Option<&'a mut Peer> {
-    let (place, sid) = (room.place(who), &room.sid);
-    let member = room.members.get_mut(&who)?;
-    Some(member.transports.publisher.get_or_insert_with(|| {
-        let session = turn.directory.open_session(place);
-        turn.out.media(Request::Open { session, room: sid.clone(), role: Role::Publisher, wants_data: true });
-        Peer::new(session, true)
-    }))
+    if room.members.get(&who)?.transports.publisher.is_none() {
+        presence::open_session(room, who, Role::Publisher, true, turn);
+    }
+    room.members.get_mut(&who)?.transports.publisher.as_mut()
 }
 
 /// The packet path has answered the client's offer.

@@ -12,11 +12,11 @@ use crate::config::Config;
 use crate::directory::Number;
 use crate::join::Join;
 use crate::limits;
-use crate::media::{Request, Role};
+use crate::media::{Request, Role, SessionId};
 use crate::output::{CloseReason, ConnectionId};
 use crate::participant::Participant;
 use crate::room::{Room, Timer, When};
-use crate::transports::Peer;
+use crate::transports::{Peer, Transports};
 use crate::turn::Turn;
 use crate::{codecs, negotiate, publish, subscribe, webhook};
 
@@ -58,7 +58,7 @@ pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Conn
         true => room.send_room_update(turn),
         false => room.gather_room(turn.now),
     }
-    open_sessions(room, who, wants_data, turn);
+    open_primary(room, who, wants_data, turn);
     for request in add_tracks.into_iter().take(limits::PENDING_MAX) {
         publish::add_track(room, who, request, turn);
     }
@@ -86,19 +86,36 @@ pub(crate) fn disconnect(room: &mut Room, who: Number, why: CloseReason, turn: &
     }
 }
 
-fn open_sessions(room: &mut Room, who: Number, wants_data: bool, turn: &mut Turn<'_>) {
+/// The peer connection that a client counts on is there from when it joins, others from when they are needed.
+fn open_primary(room: &mut Room, who: Number, wants_data: bool, turn: &mut Turn<'_>) {
+    let Some(Transports { is_single, is_subscriber_primary, .. }) =
+        room.members.get(&who).map(|member| &member.transports)
+    else {
+        return;
+    };
+    let role = match (is_single, is_subscriber_primary) {
+        (true, _) => Role::Both,
+        (false, true) => Role::Subscriber,
+        (false, false) => Role::Publisher,
+    };
+    open_session(room, who, role, wants_data, turn);
+}
+
+/// Opens one of somebody's peer connections. Where its role is to subscribe alone, the client gets an offer, and has to answer it.
+pub(crate) fn open_session(
+    room: &mut Room,
+    who: Number,
+    role: Role,
+    wants_data: bool,
+    turn: &mut Turn<'_>,
+) -> Option<SessionId> {
     let (place, sid) = (room.place(who), room.sid.clone());
-    let Some(member) = room.members.get_mut(&who) else { return };
+    let Transports { publisher, subscriber, .. } = &mut room.members.get_mut(&who)?.transports;
     let session = turn.directory.open_session(place);
-    let is_single = member.transports.is_single;
-    let role = if is_single { Role::Both } else { Role::Subscriber };
     turn.out.media(Request::Open { session, room: sid, role, wants_data });
-    let peer = Some(Peer::new(session, wants_data));
-    if is_single {
-        member.transports.publisher = peer;
-    } else {
-        member.transports.subscriber = peer;
-    }
+    let peer = if role == Role::Subscriber { subscriber } else { publisher };
+    *peer = Some(Peer::new(session, wants_data));
+    Some(session)
 }
 
 #[allow(deprecated, reason = "older clients read these fields")]
@@ -112,7 +129,7 @@ fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
         server_version: config.version.clone(),
         server_region: config.region.clone(),
         ice_servers: member.ice_servers.clone(),
-        subscriber_primary: !member.transports.is_single && member.permission.can_subscribe,
+        subscriber_primary: member.transports.is_subscriber_primary,
         ping_timeout: PING_TIMEOUT_SECONDS,
         ping_interval: PING_INTERVAL_SECONDS,
         server_info: Some(server_info(config)),
@@ -151,7 +168,7 @@ pub(crate) fn send_token(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
 /// Looks whether somebody is all there now.
 pub(crate) fn handle_established(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get_mut(&who) else { return };
-    if member.state == State::Active || !member.transports.is_established(member.permission.can_subscribe) {
+    if member.state == State::Active || !member.transports.is_established() {
         return;
     }
     member.state = State::Active;

@@ -12,8 +12,9 @@ use livekit_protocol::{
 
 use crate::directory::Number;
 use crate::limits;
-use crate::media::{self, Kind, Layer, Request, SessionId, TrackId};
+use crate::media::{self, Kind, Layer, Request, Role, SessionId, TrackId};
 use crate::participant::{Down, Participant};
+use crate::presence;
 use crate::room::{Room, Timer};
 use crate::subscription::Settings;
 use crate::turn::Turn;
@@ -226,8 +227,8 @@ fn tell_settings(session: SessionId, track: TrackId, told: Settings, wanted: Set
 /// Tells the packet path what has changed in who gets what.
 pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
     for who in std::mem::take(&mut room.changed_downs) {
+        let Some(session) = down(room, who, turn) else { continue };
         let Some(member) = room.members.get(&who) else { continue };
-        let Some(session) = member.transports.down().map(|peer| peer.id) else { continue };
         let tracks = member.downs.values().filter_map(|down| {
             let track = room.tracks.get(&down.sid)?;
             let publisher = room.members.get(&track.publisher)?;
@@ -243,6 +244,17 @@ pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
             down.settings = Some(wanted);
             tell_settings(session, *track, Settings::default(), wanted, turn);
         }
+    }
+}
+
+/// The peer connection by which somebody gets tracks. Who might not subscribe when it joined has one from its first track on.
+fn down(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> Option<SessionId> {
+    let Participant { transports, downs, .. } = room.members.get(&who)?;
+    match transports.down() {
+        Some(peer) => Some(peer.id),
+        // Who only stands in the room has no connection at all.
+        None if downs.is_empty() || transports.publisher.is_none() => None,
+        None => presence::open_session(room, who, Role::Subscriber, true, turn),
     }
 }
 

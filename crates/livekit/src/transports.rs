@@ -19,6 +19,8 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct Transports {
     pub(crate) is_single: bool,
+    /// Of two, the client counts on the one by which it watches, as it was told when it joined: who may not subscribe does not.
+    pub(crate) is_subscriber_primary: bool,
     /// By which the client publishes; with a single one, all goes by it.
     pub(crate) publisher: Option<Peer>,
     pub(crate) subscriber: Option<Peer>,
@@ -35,23 +37,28 @@ impl Peer {
 }
 
 impl Transports {
-    pub(crate) fn new(is_single: bool) -> Self {
-        Transports { is_single, publisher: None, subscriber: None }
+    pub(crate) fn new(is_single: bool, can_subscribe: bool) -> Self {
+        let is_subscriber_primary = !is_single && can_subscribe;
+        Transports { is_single, is_subscriber_primary, publisher: None, subscriber: None }
     }
 
     pub(crate) fn peer_mut(&mut self, id: SessionId) -> Option<&mut Peer> {
         self.publisher.iter_mut().chain(&mut self.subscriber).find(|peer| peer.id == id)
     }
 
-    /// Where tracks and data go down.
+    /// Where tracks go down.
     pub(crate) fn down(&self) -> Option<&Peer> {
         if self.is_single { self.publisher.as_ref() } else { self.subscriber.as_ref() }
     }
 
+    /// The one that the client counts on. Data goes down there.
+    pub(crate) fn primary(&self) -> Option<&Peer> {
+        if self.is_subscriber_primary { self.subscriber.as_ref() } else { self.publisher.as_ref() }
+    }
+
     /// Whether the participant is there: the one that the client counts on has what it needs.
-    pub(crate) fn is_established(&self, subscribes: bool) -> bool {
-        let primary = if subscribes { self.down() } else { self.publisher.as_ref() };
-        primary.is_some_and(Peer::is_established)
+    pub(crate) fn is_established(&self) -> bool {
+        self.primary().is_some_and(Peer::is_established)
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -101,6 +101,19 @@ fn who_has_no_channels_yet_gets_no_packet() {
 }
 
 #[test]
+fn who_may_not_subscribe_gets_data_by_the_session_by_which_it_publishes() {
+    let mut lab = Lab::new();
+    let grant = VideoGrant { can_subscribe: Some(false), ..VideoGrant::default() };
+    let (eve, adam) = (lab.enter("eve"), lab.try_join(join_granted("adam", grant)).expect("somebody who is let in"));
+    let session = lab.offer(&adam);
+    lab.answered(session);
+    lab.hear(Event::Connected { session });
+    lab.hear(Event::ChannelsOpen { session });
+    let (to, _) = send(&mut lab, &eve, Channel::Reliable, &user(b"hi")).expect("a packet");
+    assert_eq!(to, [session]);
+}
+
+#[test]
 fn a_hidden_sender_is_not_named() {
     let mut lab = Lab::new();
     let (_adam, spy) = (lab.enter("adam"), lab.enter_as(hidden("spy")));

@@ -1,10 +1,11 @@
+use livekit::admin::Request as Admin;
 use livekit::join::{Join, Refused};
 use livekit::media::{Request, Role};
 use livekit::proto::signal_response::Message;
-use livekit::proto::{AddTrackRequest, SessionDescription};
+use livekit::proto::{AddTrackRequest, ParticipantPermission, SessionDescription, UpdateParticipantRequest};
 use livekit::token::{RoomConfig, VideoGrant};
 
-use crate::support::{Lab, a_join, a_viewer, camera, hidden, join_granted};
+use crate::support::{Lab, ROOM, a_join, a_viewer, camera, hidden, join_granted, microphone};
 
 #[test]
 fn who_joins_hears_join_first_and_then_a_token() {
@@ -89,6 +90,39 @@ fn who_may_not_subscribe_counts_on_its_publishing_session() {
         .try_join(join_granted("eve", VideoGrant { can_subscribe: Some(false), ..VideoGrant::default() }))
         .expect("somebody who is let in");
     assert!(!lab.take_join(&eve).subscriber_primary);
+}
+
+#[test]
+fn who_may_not_subscribe_gets_no_offer_before_it_may_and_there_is_a_track() {
+    let mut lab = Lab::new();
+    let grant = VideoGrant { can_subscribe: Some(false), ..VideoGrant::default() };
+    lab.try_join(join_granted("eve", grant)).expect("somebody who is let in");
+    assert_eq!(opened(&lab.take_media()), [Role::Publisher]);
+    let adam = lab.enter("adam");
+    let sids: Vec<_> = ["mic", "second mic"].into_iter().map(|cid| lab.publish(&adam, microphone(cid))).collect();
+    lab.take_media();
+
+    let permission = Some(ParticipantPermission { can_subscribe: true, ..ParticipantPermission::default() });
+    let request =
+        UpdateParticipantRequest { room: ROOM.into(), identity: "eve".into(), permission, ..Default::default() };
+    lab.admin(Admin::UpdateParticipant(request)).expect("a participant");
+    let media = lab.take_media();
+    assert_eq!(opened(&media), [Role::Subscriber]);
+    let told = media.iter().find_map(|request| match request {
+        Request::SetDown { session, tracks } => Some((session, tracks)),
+        _ => None,
+    });
+    let (session, tracks) = told.expect("tracks");
+    assert!(matches!(&media[0], Request::Open { session: open, .. } if open == session));
+    assert_eq!(tracks.iter().map(|down| &down.sid).collect::<Vec<_>>(), sids.iter().collect::<Vec<_>>());
+}
+
+fn opened(media: &[Request]) -> Vec<Role> {
+    let opened = media.iter().filter_map(|request| match request {
+        Request::Open { role, .. } => Some(*role),
+        _ => None,
+    });
+    opened.collect()
 }
 
 #[test]
