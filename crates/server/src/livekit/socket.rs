@@ -1,8 +1,8 @@
 //! One client's signalling connection: frames in, frames out, and a sign of life every ten seconds.
 //!
 //! A binary frame is protobuf; a text frame is JSON, and from the first one on what is sent is JSON too. What cannot be read
-//! is left out. A frame that is not taken within `WRITE_TIME` or a client that is silent for `SILENCE_MAX` ends it. Whoever ends
-//! it otherwise says so, and is answered (RFC 6455 §7.1).
+//! is left out. A frame that is not taken within `WRITE_TIME` ends it, behind what the client has said already; so does a client that
+//! is silent for `SILENCE_MAX`. Whoever ends it otherwise says so, and is answered (RFC 6455 §7.1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 2 << 20;
 const PING_EVERY: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_secs(10);
-/// Within this a client that is told of the end has to answer.
+/// Within this a client that is told of the end has to answer, and is heard out that takes nothing any more.
 const PART_TIME: Duration = Duration::from_secs(5);
 /// So many may take their time at once; with others the connection ends behind the last word.
 pub(super) const PARTING_MAX: usize = 1_024;
@@ -68,7 +68,7 @@ impl Signalling {
                 },
             };
             if !matches!(timeout(WRITE_TIME, socket.send(frame)).await, Ok(Ok(()))) {
-                return;
+                return self.hear_out(socket).await;
             }
         }
         // All that was to be said has been, and the rooms need not wait.
@@ -76,6 +76,16 @@ impl Signalling {
         drop(self);
         let place = hub.parting.try_acquire();
         part(socket, if place.is_ok() { PART_TIME } else { Duration::ZERO }).await;
+    }
+
+    /// Nothing goes out any more. What the client has said before is heard: that it leaves, perhaps, and so has ceased to read.
+    async fn hear_out(self, mut socket: WebSocket) {
+        let rest = async {
+            while let Some(Ok(message)) = socket.recv().await {
+                self.handle(&message);
+            }
+        };
+        let _client_goes_on = timeout(PART_TIME, rest).await;
     }
 
     fn handle(&self, message: &Message) {

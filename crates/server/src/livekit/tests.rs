@@ -10,14 +10,15 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use livekit::admin::Request as Admin;
 use livekit::media::Request;
+use livekit::proto::participant_info::State;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{
-    CreateRoomRequest, JoinRequest, Ping, Room, SignalRequest, SignalResponse, UpdateRoomMetadataRequest,
-    WrappedJoinRequest,
+    CreateRoomRequest, DisconnectReason, JoinRequest, LeaveRequest, Ping, Room, SignalRequest, SignalResponse,
+    UpdateRoomMetadataRequest, WrappedJoinRequest,
 };
 use livekit::token::{Claims, Keys, VideoGrant};
 use prost::Message as _;
@@ -229,6 +230,32 @@ async fn a_client_that_ends_its_connection_is_answered() {
     next(&mut eve).await;
     eve.close(None).await.expect("sent");
     ends(&mut eve).await;
+}
+
+#[tokio::test]
+async fn a_leave_counts_that_comes_when_nothing_can_be_sent_any_more() {
+    let server = Server::start(|_| {}).await;
+    let mut adam = server.connect(&format!("/rtc?access_token={}", to_join("adam"))).await.expect("in");
+    let mut eve = server.connect(&format!("/rtc?access_token={}", to_join("eve"))).await.expect("in");
+    next(&mut eve).await;
+    next(&mut eve).await;
+    let grant = VideoGrant { room_admin: true, room: "room".into(), ..VideoGrant::default() };
+    // All of it at once, as far as the server's tasks can see: something for eve is there, she has left, and takes nothing.
+    let request = UpdateRoomMetadataRequest { room: "room".into(), metadata: "news".into() };
+    server.hub.admin(&grant, Admin::UpdateRoomMetadata(request)).expect("a room");
+    let leave = SignalRequest { message: Some(Signal::Leave(LeaveRequest::default())) };
+    eve.send(Frame::Binary(leave.encode_to_vec().into())).now_or_never().expect("room for it").expect("sent");
+    let MaybeTlsStream::Plain(stream) = eve.into_inner() else { panic!("there is no TLS") };
+    stream.set_zero_linger().expect("a socket");
+    drop(stream);
+    let reason = loop {
+        let Message::Update(update) = next(&mut adam).await else { continue };
+        let mut gone = update.participants.iter().filter(|info| info.state() == State::Disconnected);
+        if let Some(info) = gone.find(|info| info.identity == "eve") {
+            break info.disconnect_reason();
+        }
+    };
+    assert_eq!(reason, DisconnectReason::ClientInitiated);
 }
 
 /// Who has left is counted nowhere, so only some may take their time to hear of it.
