@@ -16,7 +16,7 @@ use str0m::crypto::dtls::{
 use str0m::crypto::{CryptoError, CryptoProvider};
 
 use crate::Error;
-use crate::gate::Gate;
+use crate::gate::{self, Gate, Held};
 
 /// The largest DTLS datagram: what fits every path (IPv6 minimum MTU, 1,280, less IPv6 and UDP headers, rounded down).
 const DTLS_MTU: usize = 1_200;
@@ -65,12 +65,19 @@ pub(crate) struct Seam {
     pub keys: OnceLock<Result<SessionKeys, CertificateRefused>>,
     /// Data channels were negotiated.
     lets_data_in: AtomicBool,
+    /// What comes by them waits.
+    holds_data: AtomicBool,
 }
 
 impl Seam {
     /// From now on str0m gets the peer's SCTP.
     pub fn let_data_in(&self) {
         self.lets_data_in.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on packets with data wait, or all that do go on.
+    pub fn hold_data(&self, on: bool) {
+        self.holds_data.store(on, Ordering::Relaxed);
     }
 }
 
@@ -137,7 +144,7 @@ impl DtlsProvider for Provider {
             .ok_or_else(|| CryptoError::Other("a session is built through Context::with_seam".into()))?;
         // Always DTLS 1.2: as a 1.3 server, dimpl takes the client's first profile, which is AES-CM for Chromium.
         let dtls = dimpl::Dtls::new_12(self.config.clone(), certificate.clone(), now);
-        Ok(Box::new(Instance { dtls, seam, gate: Gate::default(), told: now }))
+        Ok(Box::new(Instance { dtls, seam, gate: Gate::default(), held: Held::default(), told: now }))
     }
 }
 
@@ -146,6 +153,7 @@ struct Instance {
     dtls: dimpl::Dtls,
     seam: Arc<Seam>,
     gate: Gate,
+    held: Held,
     /// The time that dimpl was told last.
     told: Instant,
 }
@@ -164,6 +172,10 @@ impl DtlsInstance for Instance {
         let is_client = self.dtls.is_active();
         // It fails where a timer is due that str0m has not seen to; it will.
         let _ = self.tell_time();
+        let holds = self.seam.holds_data.load(Ordering::Relaxed);
+        if !holds && !self.held.is_empty() {
+            return self.held.pop(buf).map_or(DtlsOutput::Connected, DtlsOutput::ApplicationData);
+        }
         match self.dtls.poll_output(buf) {
             DtlsOutput::KeyingMaterial(material, profile) => {
                 if let Some(profile) = known_profile(profile)
@@ -179,6 +191,10 @@ impl DtlsInstance for Instance {
             DtlsOutput::ApplicationData(packet)
                 if !self.seam.lets_data_in.load(Ordering::Relaxed) || !self.gate.admits(packet) =>
             {
+                DtlsOutput::Connected
+            }
+            DtlsOutput::ApplicationData(packet) if holds && gate::has_data(packet) => {
+                self.held.push(packet);
                 DtlsOutput::Connected
             }
             other => other,

@@ -1,11 +1,16 @@
-//! What of a peer's SCTP is let in, before str0m sees it.
+//! What of a peer's SCTP is let in, before str0m sees it, and when.
 //!
-//! In: the SCTP packets of one association, out of DTLS. Out: whether one goes on.
-//! Cost: one look at each chunk's header.
+//! In: the SCTP packets of one association, out of DTLS. Out: whether one goes on, or is held for now.
+//! Cost: one look at each chunk's header, or two; a copy of a packet that is held.
 //! Source: RFC 9260 §3 (chunks), RFC 6525 (resets), RFC 3758 and RFC 8260 (FORWARD-TSN, I-DATA).
 //!
 //! sctp-proto makes a stream of each of 65,536 numbers that comes, and with each chunk walks all that there are; it keeps
 //! something of each INIT, and of each reset that is not acknowledged. Applications here have a handful of channels and reset none.
+//!
+//! str0m reads whatever has come, so that the window which is advertised (RFC 9260 §6.2) never closes. A peer that is to wait with its
+//! data hears no acknowledgement of what it has sent instead: packets with data are held, and it sends no more than its window.
+
+use std::collections::VecDeque;
 
 /// Streams of an association: those with numbers below. Peers number theirs from 0 or 1 on, in steps of two.
 pub(crate) const STREAMS_MAX: u16 = 64;
@@ -18,6 +23,12 @@ const INITS_MAX: u32 = 32;
 
 /// Packets with a reset, of one session.
 const RESETS_MAX: u32 = 256;
+
+/// What is held of one association: as much as its peer has room for by what we advertise. What is more is as if it were lost.
+const HELD_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a packet that is held costs beside its bytes.
+const HELD_OVERHEAD_BYTES: usize = 64;
 
 /// Bytes of the header that all chunks share (RFC 9260 §3.1).
 const COMMON_HEADER_BYTES: usize = 12;
@@ -58,6 +69,49 @@ impl Gate {
             _ => true,
         }
     }
+}
+
+/// Packets that wait, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    packets: VecDeque<Box<[u8]>>,
+    bytes: usize,
+}
+
+impl Held {
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    pub fn push(&mut self, packet: &[u8]) {
+        let bytes = packet.len() + HELD_OVERHEAD_BYTES;
+        if self.bytes + bytes <= HELD_BYTES_MAX {
+            self.bytes += bytes;
+            self.packets.push_back(packet.into());
+        }
+    }
+
+    /// Copies the oldest into a buffer that it came out of.
+    pub fn pop<'a>(&mut self, buf: &'a mut [u8]) -> Option<&'a [u8]> {
+        let packet = self.packets.pop_front()?;
+        self.bytes -= packet.len() + HELD_OVERHEAD_BYTES;
+        let to = buf.get_mut(..packet.len())?;
+        to.copy_from_slice(&packet);
+        Some(to)
+    }
+}
+
+/// Whether there is data in a packet that is let in.
+pub(crate) fn has_data(packet: &[u8]) -> bool {
+    let mut rest = packet.get(COMMON_HEADER_BYTES..).unwrap_or_default();
+    while let [kind, _, high, low, ..] = *rest {
+        if matches!(kind, 0 | 64) {
+            return true;
+        }
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        rest = rest.get(len.next_multiple_of(4).max(4)..).unwrap_or_default();
+    }
+    false
 }
 
 /// Counts one more, unless there were so many.
@@ -141,6 +195,26 @@ mod tests {
         let reset = packet(&[&reset(&[1])]);
         assert_eq!((0..1_000).filter(|_| gate.admits(&reset)).count(), RESETS_MAX as usize);
         assert!((0..10_000).all(|_| gate.admits(&packet(&[&data(1)]))));
+    }
+
+    #[test]
+    fn data_is_found_behind_what_is_none() {
+        let (heartbeat, sack): (&[u8], &[u8]) = (&[4, 0, 0, 4], &[3, 0, 0, 16, 0, 0, 0, 1, 0, 0, 9, 0, 0, 0, 0, 0]);
+        assert!(has_data(&packet(&[&data(1)])) && has_data(&packet(&[sack, heartbeat, &data(1)])));
+        assert!(!has_data(&packet(&[sack, heartbeat])) && !has_data(&packet(&[])));
+    }
+
+    #[test]
+    fn what_is_held_comes_out_in_order_and_is_no_more_than_the_window() {
+        let (mut held, mut buf) = (Held::default(), [0; 2_000]);
+        (0..3).for_each(|number| held.push(&[number; 1_200]));
+        for number in 0..3 {
+            assert_eq!(held.pop(&mut buf), Some(&[number; 1_200][..]));
+        }
+        assert!(held.pop(&mut buf).is_none() && held.is_empty());
+        (0..10_000).for_each(|_| held.push(&[7; 1_200]));
+        let count = std::iter::from_fn(|| held.pop(&mut buf).map(|_| ())).count();
+        assert_eq!(count, HELD_BYTES_MAX / (1_200 + HELD_OVERHEAD_BYTES));
     }
 
     #[test]

@@ -577,6 +577,12 @@ impl Peer {
         sent.unwrap_or(Err(DataRefused::NotOpen))
     }
 
+    /// What the peer sends by its data channels waits from now on, and it has to wait with more, or all of it comes; `poll` gives it.
+    pub fn hold_data(&mut self, now: Instant, on: bool) {
+        self.seam.hold_data(on);
+        self.handle_timeout(now);
+    }
+
     fn handle_channel(&mut self, event: Event) {
         let Some(mut channels) = self.channels.take() else { return };
         let output = self.call(|rtc| match event {
@@ -690,11 +696,5 @@ impl Peer {
             self.state.enter(State::Ended);
             self.queue.push_back(Output::Ended(reason));
         }
-    }
-}
-
-impl std::fmt::Debug for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Peer").field("ufrag", &self.ufrag()).field("state", &self.state).finish_non_exhaustive()
     }
 }

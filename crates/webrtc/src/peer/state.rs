@@ -39,3 +39,9 @@ impl State {
         *self = state;
     }
 }
+
+impl std::fmt::Debug for super::Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("ufrag", &self.ufrag()).field("state", &self.state).finish_non_exhaustive()
+    }
+}
