@@ -3,7 +3,10 @@ package livekit
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -278,6 +281,49 @@ func TestDataGoesToAllOrToWhomItIsFor(t *testing.T) {
 	}
 }
 
+// Nobody takes bob's messages at first, so his SDK does not read either, and what comes for him waits at the server. Then so does alice.
+func TestReliableDataWaitsForWhoReadsItSlowly(t *testing.T) {
+	const count = 400
+	alice, bob := join(t, t.Name(), "alice"), join(t, t.Name(), "bob")
+	active(t, t.Name(), 2)
+	before := holds(t)
+	go func() {
+		padding := strings.Repeat(".", 15_000)
+		for number := range count {
+			text := lksdk.UserData(fmt.Appendf(nil, "%d %s", number, padding))
+			if err := alice.room.LocalParticipant.PublishDataPacket(text, lksdk.WithDataPublishReliable(true)); err != nil {
+				return
+			}
+		}
+	}()
+	until(t, "alice waits", func() bool { return holds(t) > before })
+	for number := range count {
+		if heard := hear(t, bob); !strings.HasPrefix(heard, fmt.Sprintf("alice: %d ", number)) {
+			t.Fatalf("bob heard %.20q, not message %d", heard, number)
+		}
+	}
+}
+
+// holds is how often nothing was read of somebody's data for a while.
+func holds(t *testing.T) (count int) {
+	t.Helper()
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "\nmillrace_livekit_data_holds_total "
+	_, value, _ := strings.Cut(string(text), name)
+	if _, err := fmt.Sscan(value, &count); err != nil {
+		t.Fatalf("no%s: %v", name, err)
+	}
+	return count
+}
+
 // active waits until so many are in a room to whom data can be sent.
 func active(t *testing.T, room string, count int) {
 	t.Helper()
@@ -297,7 +343,7 @@ func hear(t *testing.T, m *member) string {
 	select {
 	case heard := <-m.data:
 		return heard
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("nothing is heard")
 		return ""
 	}

@@ -2,7 +2,8 @@
 //!
 //! The server says who a packet is from; what is in it is the clients'. It goes to everybody else, or to whom it names.
 //! Packets with a nonce that the room has just seen are dropped, and so are reliable ones that a client sends again
-//! after it has come back. Who has joined and has no open channels yet gets reliable ones when it has.
+//! after it has come back. Who has joined and has no open channels yet gets reliable ones when it has. Who sends reliable ones to
+//! somebody who is behind with them waits (`behind`).
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use livekit_protocol::data_packet::Value;
 use livekit_protocol::{DataPacket, UserPacket, data_packet, data_stream};
 use prost::Message as _;
 
+use crate::behind;
 use crate::directory::Number;
 use crate::limits::{DATA_BYTES_MAX, DATA_KEPT_BYTES_MAX, DATA_KEPT_MAX, NONCES_MAX};
 use crate::media::{Channel, Request, SessionId};
@@ -18,7 +20,13 @@ use crate::room::Room;
 use crate::turn::Turn;
 
 /// A packet from somebody's data channel.
-pub(crate) fn handle(room: &mut Room, who: Number, channel: Channel, bytes: &[u8], turn: &mut Turn<'_>) {
+pub(crate) fn handle(
+    room: &mut Room,
+    (who, session): (Number, SessionId),
+    channel: Channel,
+    bytes: &[u8],
+    turn: &mut Turn<'_>,
+) {
     let Some(member) = room.members.get_mut(&who) else { return };
     if !member.permission.can_publish_data || bytes.len() > DATA_BYTES_MAX {
         return;
@@ -31,7 +39,7 @@ pub(crate) fn handle(room: &mut Room, who: Number, channel: Channel, bytes: &[u8
         member.last_reliable = packet.sequence;
     }
     if sign(member, &mut packet) {
-        send(room, Some(who), channel, packet, turn);
+        send(room, Some((who, session)), channel, packet, turn);
     }
 }
 
@@ -65,11 +73,11 @@ fn sign(sender: &Participant, packet: &mut DataPacket) -> bool {
     true
 }
 
-/// Sends a packet on; without a sender it is from an admin.
+/// Sends a packet on, which has come by a session of somebody's; without a sender it is from an admin.
 #[allow(deprecated, reason = "older clients say and read these fields")]
 pub(crate) fn send(
     room: &mut Room,
-    from: Option<Number>,
+    by: Option<(Number, SessionId)>,
     channel: Channel,
     mut packet: DataPacket,
     turn: &mut Turn<'_>,
@@ -89,6 +97,7 @@ pub(crate) fn send(
         }
         sids.clone_from(&user.destination_sids);
     }
+    let from = by.map(|(who, _)| who);
     let is_of_metrics = matches!(packet.value, Some(Value::Metrics(_)));
     let named = &packet.destination_identities;
     let who: Vec<Number> = match named.is_empty() && sids.is_empty() {
@@ -109,12 +118,20 @@ pub(crate) fn send(
         }
     };
     if !who.is_empty() {
-        deliver(room, &who, channel, packet.encode_to_vec().into(), turn);
+        let session = by.map(|(_, session)| session);
+        deliver(room, session, &who, channel, packet.encode_to_vec().into(), turn);
     }
 }
 
 /// Sends a packet to those whose channels are open. What is reliable is kept for those who are about to open theirs.
-fn deliver(room: &mut Room, who: &[Number], channel: Channel, bytes: Arc<[u8]>, turn: &mut Turn<'_>) {
+fn deliver(
+    room: &mut Room,
+    by: Option<SessionId>,
+    who: &[Number],
+    channel: Channel,
+    bytes: Arc<[u8]>,
+    turn: &mut Turn<'_>,
+) {
     let mut to: Vec<SessionId> = Vec::new();
     for number in who {
         let Some(member) = room.members.get_mut(number) else { continue };
@@ -123,6 +140,9 @@ fn deliver(room: &mut Room, who: &[Number], channel: Channel, bytes: Arc<[u8]>, 
             Some(peer) if peer.has_data && channel == Channel::Reliable => keep(member, &bytes),
             _ => {}
         }
+    }
+    if let (Some(by), Channel::Reliable) = (by, channel) {
+        behind::hold(room, by, &to, turn);
     }
     if !to.is_empty() {
         turn.out.media(Request::Data { to, channel, bytes });

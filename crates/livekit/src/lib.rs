@@ -8,6 +8,7 @@ pub use livekit_protocol as proto;
 
 pub mod admin;
 mod allowance;
+mod behind;
 mod codecs;
 pub mod config;
 mod data;

@@ -42,6 +42,10 @@ pub const DATA_KEPT_MAX: usize = 64;
 /// See `DATA_KEPT_MAX`.
 pub const DATA_KEPT_BYTES_MAX: usize = 256 * 1024;
 
+/// How long those who send reliable data to somebody who is behind with it wait, each time that somebody falls behind. Then they go on,
+/// and what there is no room for is dropped.
+pub const BEHIND_FOR_MAX: Duration = Duration::from_secs(5);
+
 /// Requests that one participant may send at once, and per second after that. Who sends more has left.
 pub const REQUESTS_BURST: u32 = 2000;
 /// See `REQUESTS_BURST`.

@@ -182,6 +182,13 @@ pub enum Request {
         /// Who gets bandwidth first: 1 before 2; 0 is nothing said.
         priority: u32,
     },
+    /// Nothing is read of the data that comes from a session, so that its client waits with more; or all is again.
+    Hold {
+        /// Which.
+        session: SessionId,
+        /// Whether it is so from now on.
+        on: bool,
+    },
     /// A data packet, to many.
     Data {
         /// To whom.
@@ -286,6 +293,13 @@ pub enum Event {
         channel: Channel,
         /// What.
         bytes: Vec<u8>,
+    },
+    /// Whether so much reliable data waits for a session that more would soon be lost; it is said when that changes.
+    Behind {
+        /// Which.
+        session: SessionId,
+        /// Whether it does.
+        is_behind: bool,
     },
     /// How loud a track was.
     Level {

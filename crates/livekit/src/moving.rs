@@ -9,6 +9,7 @@ use livekit_protocol::participant_info::State;
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{DisconnectReason, RoomMovedResponse};
 
+use crate::behind;
 use crate::demand::Demand;
 use crate::directory::Number;
 use crate::limits;
@@ -45,6 +46,7 @@ pub(crate) fn take_out(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> Opt
     }
     subscribe::drop_all(room, who, turn);
     let mut member = presence::forget(room, who)?;
+    behind::forget(room, &member.transports.sessions(), turn);
     let state = std::mem::replace(&mut member.state, State::Disconnected);
     member.version += 1;
     let info = member.last_info(DisconnectReason::Migration);

@@ -18,7 +18,7 @@ use crate::participant::Participant;
 use crate::room::{Room, Timer, When};
 use crate::transports::{Peer, Transports};
 use crate::turn::Turn;
-use crate::{codecs, negotiate, publish, subscribe, webhook};
+use crate::{behind, codecs, negotiate, publish, subscribe, webhook};
 
 /// The version of the protocol that this is.
 const PROTOCOL: i32 = 17;
@@ -209,6 +209,7 @@ pub(crate) fn leave(
     }
     subscribe::drop_all(room, who, turn);
     let Some(mut member) = forget(room, who) else { return };
+    behind::forget(room, &member.transports.sessions(), turn);
     for session in member.transports.sessions() {
         turn.directory.close_session(session);
         turn.out.media(Request::Close { session });

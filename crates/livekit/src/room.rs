@@ -9,11 +9,12 @@ use std::time::Duration;
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{ParticipantInfo, ParticipantUpdate, Room as RoomInfo, RoomUpdate};
 
+use crate::behind::Behind;
 use crate::config::{Config, Now};
 use crate::directory::{Number, Place, RoomNumber};
 use crate::forwarding::Forward;
 use crate::limits;
-use crate::media::TrackId;
+use crate::media::{SessionId, TrackId};
 use crate::output::ConnectionId;
 use crate::participant::Participant;
 use crate::sid::Sids;
@@ -46,6 +47,8 @@ pub(crate) struct Room {
     /// Of data packets, the newest last.
     pub(crate) nonces: VecDeque<Vec<u8>>,
     pub(crate) timers: Timers<Timer>,
+    /// Sessions that are behind with reliable data.
+    pub(crate) behind: Behind,
     /// Who of them stands in other rooms, too.
     pub(crate) forwards: Vec<Forward>,
     /// Whose set of tracks has changed since the packet path was told.
@@ -67,6 +70,7 @@ pub(crate) enum Timer {
     Token(Number),
     Connect(Number),
     Resume(Number),
+    Behind(SessionId),
     Demand(TrackId),
 }
 
@@ -112,6 +116,7 @@ impl Room {
             speakers: Speakers::new(),
             nonces: VecDeque::new(),
             timers: Timers::new(),
+            behind: Behind::default(),
             forwards: Vec::new(),
             changed_downs: BTreeSet::new(),
             has_been_joined: false,

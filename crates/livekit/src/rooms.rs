@@ -29,7 +29,9 @@ use crate::sid::Sids;
 use crate::timers::Timers;
 use crate::token::{RoomConfig, TokenError, VideoGrant};
 use crate::turn::Turn;
-use crate::{data, forwarding, moving, negotiate, presence, profile, publish, resume, subscribe, tick, webhook};
+use crate::{
+    behind, data, forwarding, moving, negotiate, presence, profile, publish, resume, subscribe, tick, webhook,
+};
 
 /// All rooms, and who is in them.
 pub struct Rooms {
@@ -434,6 +436,7 @@ fn session_of(event: &Event) -> Option<SessionId> {
         | Event::Lost { session }
         | Event::Ended { session }
         | Event::Data { session, .. }
+        | Event::Behind { session, .. }
         | Event::Active { session, .. }
         | Event::Unsupported { session, .. }
         | Event::Quality { session, .. } => Some(*session),
@@ -471,7 +474,9 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
             let action = Some(Action::Reconnect);
             presence::leave(room, who, DisconnectReason::ConnectionTimeout, action, turn);
         }
-        Event::Data { channel, bytes, .. } => data::handle(room, who, channel, &bytes, turn),
+        Event::Data { session, channel, bytes } => data::handle(room, (who, session), channel, &bytes, turn),
+        Event::Behind { session, is_behind: true } => behind::begin(room, session, turn),
+        Event::Behind { session, is_behind: false } => behind::end(room, session, turn),
         Event::Level { track, level_dbov, over } => {
             // Who shows a film does not speak.
             let sid = turn.directory.of_track(track).map(|(_, sid)| sid);

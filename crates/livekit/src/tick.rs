@@ -14,7 +14,7 @@ use crate::directory::Number;
 use crate::limits;
 use crate::room::{Room, Timer};
 use crate::turn::Turn;
-use crate::{presence, subscribe};
+use crate::{behind, presence, subscribe};
 
 pub(crate) fn handle_timeout(room: &mut Room, turn: &mut Turn<'_>) {
     while let Some(timer) = room.timers.pop(turn.now.at) {
@@ -29,6 +29,7 @@ pub(crate) fn handle_timeout(room: &mut Room, turn: &mut Turn<'_>) {
                 presence::leave(room, who, DisconnectReason::JoinFailure, Some(Action::Disconnect), turn);
             }
             Timer::Resume(who) => presence::leave(room, who, DisconnectReason::ConnectionTimeout, None, turn),
+            Timer::Behind(session) => behind::give_up(room, session, turn),
             Timer::Demand(track) => subscribe::lower_demand(room, track, turn),
         }
         if room.is_closed {

@@ -10,8 +10,15 @@ use str0m::channel::{ChannelConfig, ChannelId, Reliability};
 /// The longest message, either way; the description says so. One that is longer ends the peer's association.
 pub const MESSAGE_BYTES_MAX: usize = 65_535;
 
-/// What may wait to be sent on both channels, before messages are refused: a second of 8 Mbit/s.
-pub const BUFFERED_BYTES_MAX: usize = 1024 * 1024;
+/// What may wait to be sent on both channels, before messages are refused.
+pub const BUFFERED_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// With so much on the reliable channel, what is on its way and not acknowledged yet among it, the peer is behind: some 20 Mbit/s
+/// over a path of 100 ms. What still comes until others are told has the rest of the room.
+pub const BEHIND_BYTES: usize = 256 * 1024;
+
+/// When no more than this waits, it has caught up.
+pub const CAUGHT_UP_BYTES: usize = 128 * 1024;
 
 /// What may wait on the lossy channel: what is late is worth nothing.
 pub const LOSSY_BYTES_MAX: usize = 64 * 1024;
@@ -37,6 +44,10 @@ pub enum ChannelEvent {
     Opened(Delivery),
     /// By the peer, and for good.
     Closed(Delivery),
+    /// `BEHIND_BYTES` wait on the reliable channel: who goes on sending there loses something before long.
+    Behind,
+    /// Hardly anything waits there any more.
+    CaughtUp,
     /// From the peer.
     Message {
         /// On which channel.
@@ -77,6 +88,7 @@ enum Use {
 #[derive(Debug)]
 pub(crate) struct Channels {
     open: Vec<(ChannelId, Use)>,
+    is_behind: bool,
     /// The longest message that the peer takes.
     peer_takes: usize,
 }
@@ -98,7 +110,7 @@ impl Channels {
                 ..ChannelConfig::default()
             });
         }
-        Channels { open: Vec::new(), peer_takes: peer_takes.min(MESSAGE_BYTES_MAX) }
+        Channels { open: Vec::new(), is_behind: false, peer_takes: peer_takes.min(MESSAGE_BYTES_MAX) }
     }
 
     /// A channel is open. The first of a room's is the one; nobody reads others of its name, nor those whose names begin as those
@@ -111,6 +123,9 @@ impl Channels {
         let delivery: Option<Delivery> = label.parse().ok();
         let delivery = delivery.filter(|delivery| self.id_of(*delivery).is_none());
         let other = if label.starts_with('_') { Use::Unread } else { Use::Other };
+        if let (Some(Delivery::Reliable), Some(mut channel)) = (delivery, rtc.channel(id)) {
+            channel.set_buffered_amount_low_threshold(CAUGHT_UP_BYTES);
+        }
         self.open.push((id, delivery.map_or(other, Use::Room)));
         delivery.map(ChannelEvent::Opened)
     }
@@ -131,7 +146,19 @@ impl Channels {
         }
     }
 
-    pub fn send(&self, rtc: &mut Rtc, delivery: Delivery, data: &[u8]) -> Result<(), DataRefused> {
+    /// Little waits on a channel any more.
+    pub fn handle_low(&mut self, id: ChannelId) -> Option<ChannelEvent> {
+        let has_caught_up = self.id_of(Delivery::Reliable) == Some(id) && std::mem::take(&mut self.is_behind);
+        has_caught_up.then_some(ChannelEvent::CaughtUp)
+    }
+
+    /// Sends a message, or refuses it; says so when that has the peer fall behind.
+    pub fn send(
+        &mut self,
+        rtc: &mut Rtc,
+        delivery: Delivery,
+        data: &[u8],
+    ) -> Result<Option<ChannelEvent>, DataRefused> {
         let id = self.id_of(delivery).ok_or(DataRefused::NotOpen)?;
         if data.len() > self.peer_takes {
             return Err(DataRefused::TooLong { got: data.len(), max: self.peer_takes });
@@ -141,10 +168,14 @@ impl Channels {
             return Err(DataRefused::Full);
         }
         match channel.write(true, data) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(DataRefused::Full),
-            Err(_) => Err(DataRefused::NotOpen),
+            Ok(true) => {}
+            Ok(false) => return Err(DataRefused::Full),
+            Err(_) => return Err(DataRefused::NotOpen),
         }
+        let falls_behind =
+            delivery == Delivery::Reliable && !self.is_behind && channel.buffered_amount() >= BEHIND_BYTES;
+        self.is_behind |= falls_behind;
+        Ok(falls_behind.then_some(ChannelEvent::Behind))
     }
 
     fn id_of(&self, delivery: Delivery) -> Option<ChannelId> {

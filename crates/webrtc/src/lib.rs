@@ -33,7 +33,10 @@ mod select;
 mod write;
 
 pub use answer::{AnswerOptions, LAYERS_MAX, Purpose, TRACKS_MAX, read_offer};
-pub use channels::{BUFFERED_BYTES_MAX, ChannelEvent, DataRefused, Delivery, LOSSY_BYTES_MAX, MESSAGE_BYTES_MAX};
+pub use channels::{
+    BEHIND_BYTES, BUFFERED_BYTES_MAX, CAUGHT_UP_BYTES, ChannelEvent, DataRefused, Delivery, LOSSY_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+};
 pub use conference::{Conference, ConferenceClient, ConferenceOptions, Described, Down, Section, Up, UpWish};
 pub use context::Context;
 pub use error::Error;

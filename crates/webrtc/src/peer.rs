@@ -568,13 +568,15 @@ impl Peer {
     /// What cannot be sent is not kept.
     pub fn send_data(&mut self, now: Instant, delivery: Delivery, data: &[u8]) -> Result<(), DataRefused> {
         self.handle_timeout(now);
-        let Some(channels) = self.channels.take() else { return Err(DataRefused::NotOpen) };
+        let Some(mut channels) = self.channels.take() else { return Err(DataRefused::NotOpen) };
         let sent = match self.state {
             State::Connected => self.call(|rtc| channels.send(rtc, delivery, data)),
             State::Handshaking | State::DtlsDone | State::Ended => None,
         };
         self.channels = Some(channels);
-        sent.unwrap_or(Err(DataRefused::NotOpen))
+        let event = sent.unwrap_or(Err(DataRefused::NotOpen))?;
+        self.queue.extend(event.map(Output::Channel));
+        Ok(())
     }
 
     /// What the peer sends by its data channels waits from now on, and it has to wait with more, or all of it comes; `poll` gives it.
@@ -589,6 +591,7 @@ impl Peer {
             Event::ChannelOpen(id, label) => channels.handle_open(rtc, id, &label),
             Event::ChannelClose(id) => channels.handle_close(id),
             Event::ChannelData(message) => channels.handle_data(message.id, message.data, !message.binary),
+            Event::ChannelBufferedAmountLow(id) => channels.handle_low(id),
             _ => None,
         });
         self.channels = Some(channels);
@@ -645,10 +648,7 @@ impl Peer {
                     self.state.enter(State::DtlsDone);
                 }
                 Ok(str0m::Output::Event(Event::Closed)) => self.end(EndReason::Closed),
-                Ok(str0m::Output::Event(
-                    event @ (Event::ChannelOpen(..) | Event::ChannelClose(_) | Event::ChannelData(_)),
-                )) => self.handle_channel(event),
-                Ok(str0m::Output::Event(_)) => {}
+                Ok(str0m::Output::Event(event)) => self.handle_channel(event),
                 Ok(str0m::Output::Timeout(_)) if self.state == State::DtlsDone => self.connect(),
                 Ok(str0m::Output::Timeout(at)) => return self.ask().unwrap_or_else(|| self.rest(at)),
                 Err(error) => self.end(EndReason::Failed(error.to_string())),

@@ -53,6 +53,8 @@ counters! {
         counter webhooks_given_up: u64 = "webhooks_given_up_total",
         /// Data messages that were dropped, because they came faster than they could be handed on.
         counter data_dropped: u64 = "data_dropped_total",
+        /// Times that nothing was read of somebody's data for a while, because somebody who gets it was behind.
+        counter data_holds: u64 = "data_holds_total",
     }
 }
 
@@ -139,6 +141,7 @@ impl Control {
     /// What there is now, and was since the start.
     pub fn counters(&self) -> Counters {
         let (sizes, (slow, webhooks_dropped, data_dropped)) = (self.hub.sizes(), self.hub.losses());
+        let stage = self.stage();
         Counters {
             rooms: sizes.rooms as u64,
             participants: sizes.participants as u64,
@@ -147,7 +150,8 @@ impl Control {
             slow,
             webhooks_dropped,
             webhooks_given_up: self.webhooks_given_up.load(Ordering::Relaxed),
-            data_dropped: data_dropped + self.stage().data_dropped(),
+            data_dropped: data_dropped + stage.data_dropped(),
+            data_holds: stage.data_holds(),
         }
     }
 

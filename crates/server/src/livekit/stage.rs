@@ -52,6 +52,7 @@ pub struct Stage {
     /// What waits for each worker's negotiator.
     asks: Vec<VecDeque<Ask>>,
     data_dropped: u64,
+    data_holds: u64,
 }
 
 /// A request to a negotiator.
@@ -120,6 +121,7 @@ impl Stage {
             commands: Commands::new(),
             asks: (0..workers).map(|_| VecDeque::new()).collect(),
             data_dropped: 0,
+            data_holds: 0,
         }
     }
 
@@ -147,6 +149,10 @@ impl Stage {
                 self.choose(session, track, |choice| Choice { layers, priority, ..choice });
             }
             Request::Data { to, channel, bytes } => self.send_data(&to, channel, &bytes),
+            Request::Hold { session, on } => {
+                self.data_holds += u64::from(on);
+                self.ask(session, ConferenceRequest::Hold(on));
+            }
         }
         None
     }
@@ -183,6 +189,10 @@ impl Stage {
                     Delivery::Lossy => Channel::Lossy,
                 };
                 return vec![Event::Data { session, channel, bytes: data }];
+            }
+            ConferenceNotice::Channel(ChannelEvent::Behind) => return vec![Event::Behind { session, is_behind: true }],
+            ConferenceNotice::Channel(ChannelEvent::CaughtUp) => {
+                return vec![Event::Behind { session, is_behind: false }];
             }
             // As by LiveKit's server: for everybody else, under no topic.
             ConferenceNotice::Channel(ChannelEvent::Other { data }) => {
@@ -245,6 +255,11 @@ impl Stage {
     /// Messages that were dropped because they came faster than a negotiator takes them.
     pub fn data_dropped(&self) -> u64 {
         self.data_dropped
+    }
+
+    /// How often nothing was read of somebody's data for a while.
+    pub fn data_holds(&self) -> u64 {
+        self.data_holds
     }
 
     fn open(

@@ -14,9 +14,10 @@ pub(super) const RESTARTS: Rate = Rate { burst: 8, interval: Duration::from_secs
 /// How often media moves to another address; what is nominated meanwhile counts when it may.
 pub(super) const MOVES: Rate = Rate { burst: 4, interval: Duration::from_secs(1) };
 
-/// What one datagram or one passing of time may have a session send at most. A handshake flight is some ten datagrams; a
-/// session that never comes to rest is ended.
-pub(super) const OUTPUTS_MAX: u32 = 1_000;
+/// What one datagram or one passing of time may have a session send at most. A handshake flight is some ten datagrams, and all that
+/// may wait in data channels some 2,000, which go at once when a peer that was slow reads again; a session that never comes to rest
+/// is ended.
+pub(super) const OUTPUTS_MAX: u32 = 4_000;
 
 /// Messages from data channels between two that come to rest: who has many waits for the others of its thread.
 pub(super) const MESSAGES_MAX: u32 = 256;

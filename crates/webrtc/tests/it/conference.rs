@@ -9,8 +9,8 @@ use str0m::media::{Direction as Flow, MediaKind as Str0mKind, Mid};
 use str0m::net::{Protocol, Receive};
 use str0m::{Event, Rtc};
 use webrtc::{
-    ChannelEvent, Conference, ConferenceOptions, Context, DataRefused, Delivery, Described, Down, EndReason, Error,
-    MESSAGE_BYTES_MAX, Output, Peer, Remote, Section, UpWish,
+    BEHIND_BYTES, ChannelEvent, Conference, ConferenceOptions, Context, DataRefused, Delivery, Described, Down,
+    EndReason, Error, MESSAGE_BYTES_MAX, Output, Peer, Remote, Section, UpWish,
 };
 use wire::codec::{Codec, MediaKind};
 
@@ -553,9 +553,59 @@ fn what_waits_in_a_channel_is_bounded_and_so_is_a_message() {
     };
     assert_eq!(taken(&mut world, Delivery::Lossy), 1);
     let count = taken(&mut world, Delivery::Reliable);
-    assert_eq!(count, 15, "a mebibyte, less what is lossy");
+    assert_eq!(count, 31, "two mebibytes, less what is lossy");
     world.run_until(|world| world.client_messages().len() == count + 1);
     assert!(world.client_messages().iter().all(|got| *got == message));
+}
+
+#[test]
+fn who_is_behind_is_told_of_once_and_so_is_that_it_has_caught_up() {
+    let mut world = World::new(false, true);
+    world.client_offers(add_channels);
+    world.run_until(|world| world.is_connected() && world.has_both_channels());
+    let message = [7; 16 * 1024];
+    let count = |world: &World, event| world.events.iter().filter(|told| **told == event).count();
+    let at_once = BEHIND_BYTES / message.len() + 4;
+    for round in 1..=2 {
+        for _ in 0..at_once {
+            world.peer.send_data(world.now, Delivery::Reliable, &message).unwrap();
+        }
+        world.run_until(|world| count(world, ChannelEvent::CaughtUp) == round);
+        assert_eq!(count(&world, ChannelEvent::Behind), round);
+    }
+    world.run_until(|world| world.client_messages().len() == 2 * at_once);
+    // Less than that is nothing to be told of.
+    world.peer.send_data(world.now, Delivery::Reliable, &message).unwrap();
+    world.run_until(|world| world.client_messages().len() == 2 * at_once + 1);
+    assert_eq!((count(&world, ChannelEvent::Behind), count(&world, ChannelEvent::CaughtUp)), (2, 2));
+}
+
+#[test]
+fn what_a_held_peer_sends_waits_and_what_it_acknowledges_does_not() {
+    let mut world = World::new(false, true);
+    world.client_offers(add_channels);
+    world.run_until(|world| world.is_connected() && world.has_both_channels());
+    let id = world.client_channel(Delivery::Reliable).unwrap();
+    world.peer.hold_data(world.now, true);
+    let mut sent = 0_u32;
+    while world.client.channel(id).unwrap().write(true, &[&sent.to_be_bytes()[..], &[7; 1_000]].concat()).unwrap() {
+        sent += 1;
+    }
+    let message = [7; 16 * 1024];
+    for _ in 0..BEHIND_BYTES / message.len() {
+        world.peer.send_data(world.now, Delivery::Reliable, &message).unwrap();
+    }
+    world.run_until(|world| world.events.contains(&ChannelEvent::CaughtUp));
+    // It repeats what is not acknowledged.
+    let until = world.now + Duration::from_secs(5);
+    world.run_until(|world| world.now >= until);
+    assert!(world.messages().is_empty());
+
+    world.peer.hold_data(world.now, false);
+    world.run_until(|world| world.messages().len() == sent as usize);
+    assert!(world.messages().iter().zip(0..).all(|((_, data), number): (_, u32)| data[..4] == number.to_be_bytes()));
+    assert!(world.client.channel(id).unwrap().write(true, b"more").unwrap());
+    world.run_until(|world| world.messages().len() == sent as usize + 1);
 }
 
 #[test]

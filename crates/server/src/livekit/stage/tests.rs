@@ -81,6 +81,7 @@ impl Test {
             }
             ConferenceRequest::Offer { .. } => format!("{} offer", worker.0),
             ConferenceRequest::Data { .. } => format!("{} data", worker.0),
+            ConferenceRequest::Hold(on) => format!("{} hold {on}", worker.0),
             ConferenceRequest::Close => format!("{} close", worker.0),
             other => panic!("{other:?}"),
         };
@@ -267,6 +268,18 @@ fn more_data_than_a_negotiator_takes_is_dropped() {
         test.ask(Request::Data { to: vec![BOB], channel: Channel::Reliable, bytes: (*b"much").into() });
     }
     assert_eq!((test.asked().len(), test.stage.data_dropped()), (DATA_WAITING_MAX, 1));
+}
+
+#[test]
+fn who_is_behind_is_told_of_and_who_is_held_is_held_by_its_negotiator() {
+    let mut test = Test::with_track(Role::Subscriber);
+    test.asked();
+    for (event, is_behind) in [(ChannelEvent::Behind, true), (ChannelEvent::CaughtUp, false)] {
+        let heard = test.hear(BOB, ConferenceNotice::Channel(event));
+        assert_eq!(heard, [Event::Behind { session: BOB, is_behind }]);
+        test.ask(Request::Hold { session: ALICE, on: is_behind });
+    }
+    assert_eq!((test.asked(), test.stage.data_holds()), (vec!["0 hold true".to_owned(), "0 hold false".into()], 1));
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub enum ConferenceRequest {
         /// At most `webrtc::MESSAGE_BYTES_MAX`.
         bytes: Arc<[u8]>,
     },
+    /// From now on what the peer sends by its data channels is not read, and it has to wait with more; or all is again.
+    Hold(bool),
     /// Ends it, with a goodbye to the peer.
     Close,
 }

@@ -114,6 +114,7 @@ impl Member {
             ConferenceRequest::Data { delivery, bytes } => {
                 effects.dropped += u64::from(peer.send_data(now, delivery, &bytes).is_err());
             }
+            ConferenceRequest::Hold(on) => peer.hold_data(now, on),
             ConferenceRequest::Close => {}
         }
         Ok(())
