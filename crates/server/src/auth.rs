@@ -14,7 +14,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
-use crate::config;
+use crate::config::{self, Config, ReflectStream};
 
 /// How far the clocks of who signs and who checks may be apart: a token holds for so long after its `exp` and before its
 /// `nbf`.
@@ -98,7 +98,7 @@ pub enum Refusal {
 #[allow(missing_docs, reason = "each says itself what it is")]
 pub enum KeyError {
     #[error(
-        "nobody could get in: set auth.hs256_secret or auth.eddsa_public_key, or start with --dev to need no token"
+        "nobody could get in: set auth.hs256_secret (openssl rand -base64 32) or auth.eddsa_public_key, or start with --dev to need no token"
     )]
     NoKey,
     #[error("auth.dev lets everyone do everything, and {0} says who may: leave one of them out")]
@@ -112,6 +112,21 @@ pub enum KeyError {
 }
 
 impl Auth {
+    /// Takes the keys of a server. It may have none where somebody gets in without: who watches or joins shows something else, and
+    /// only the API and streams that take tokens are closed to all.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn of(config: &Config) -> Result<Self, KeyError> {
+        let is_open = |stream: &ReflectStream| !stream.source.is_empty() || stream.push_token.is_some();
+        match Auth::new(&config.auth) {
+            Err(KeyError::NoKey) if config.reflect.streams.iter().any(is_open) || !config.livekit.keys.is_empty() => {
+                Ok(Auth { keys: Some(Vec::new()), validation: validation(&config.auth), hashes: RandomState::new() })
+            }
+            other => other,
+        }
+    }
+
     /// Takes the keys from the configuration.
     ///
     /// # Errors

@@ -135,7 +135,7 @@ async fn serve(
     tls::check(config)?;
     let keeper = config.acme.settings()?.map(Keeper::new).transpose().context("[acme]")?;
     let certificates = certificates(config, keeper)?;
-    let auth = Auth::new(&config.auth).context("reading the keys of [auth]")?;
+    let auth = Auth::of(config).context("reading the keys of [auth]")?;
     let opened = open_all(config, &mut before, certificates.as_ref())?;
     // Where the system chose ports, these are what everybody is told.
     let relay = with_ports(&config.relay, &opened)?;
@@ -538,6 +538,8 @@ fn announce(
     }
     if config.auth.dev {
         text += &line("who may do what", "whoever reaches HTTP may do everything (auth.dev)".to_owned());
+    } else if config.auth.hs256_secret.is_none() && config.auth.eddsa_public_key.is_none() {
+        text += &line("the API", "closed to all, as no token can be good: set auth.hs256_secret".to_owned());
     }
     // Nobody has to read it.
     std::io::stdout().write_all(text.as_bytes()).ok();

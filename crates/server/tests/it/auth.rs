@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use server::auth::{Auth, Claims, KeyError, Refusal, Rights, SigningKey, mint};
-use server::config::{self, Secret};
+use server::config::{self, Config, Secret};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// From `openssl genpkey -algorithm ed25519`; made for this test.
@@ -81,6 +81,20 @@ fn without_keys_the_server_does_not_start_unless_it_is_for_development() {
 
     let dev = Auth::new(&config::Auth { dev: true, ..config::Auth::default() }).expect("no key needed");
     assert_eq!(dev.rights(None), Ok(Rights::all()));
+}
+
+#[test]
+fn without_keys_it_starts_where_somebody_gets_in_without_a_token_which_lets_nobody_else_in() {
+    let with = |assignment: &str| Config::load(None, [], &[assignment.to_owned()]).expect("valid");
+    let (pushed, keys) = (format!("reflect.streams=news push_token={SECRET}"), format!("livekit.keys=id: {SECRET}"));
+    let opens = ["reflect.streams=news source=http://192.0.2.1/a", &pushed, &keys];
+    for assignment in opens {
+        let auth = Auth::of(&with(assignment)).expect(assignment);
+        assert_eq!(auth.rights(None), Err(Refusal::NoToken), "{assignment}");
+        let token = mint(&claims(), SigningKey::Hs256(SECRET)).expect("signed");
+        assert!(matches!(auth.rights(Some(format!("Bearer {token}").as_bytes())), Err(Refusal::BadToken(_))));
+    }
+    assert_eq!(Auth::of(&with("reflect.streams=news")).err(), Some(KeyError::NoKey));
 }
 
 #[test]
