@@ -109,17 +109,20 @@ pub struct Check {
     /// The file to check. The environment counts too, as it does for serve.
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
+    /// The same, as serve has it.
+    #[arg(long = "config", value_name = "CONFIG", conflicts_with = "config")]
+    named: Option<PathBuf>,
     /// Sets one setting over the file.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
     /// Prints all settings with their meaning and their defaults, as a file to start from.
-    #[arg(long, conflicts_with_all = ["config", "set"])]
+    #[arg(long, conflicts_with_all = ["config", "named", "set"])]
     pub reference: bool,
 }
 
 impl Check {
     pub fn settings(&self) -> Settings {
-        Settings { config: self.config.clone(), set: self.set.clone() }
+        Settings { config: self.config.clone().or_else(|| self.named.clone()), set: self.set.clone() }
     }
 }
 

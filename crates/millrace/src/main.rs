@@ -9,7 +9,7 @@ mod sign;
 mod token;
 mod users;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -94,8 +94,7 @@ fn end_at_panics() {
 /// Prints what is in effect, or the reference.
 fn check(args: &Check) -> anyhow::Result<bool> {
     if args.reference {
-        print!("{}", Config::reference());
-        return Ok(true);
+        return say(&Config::reference());
     }
     let settings = args.settings();
     let config = load(&settings)?;
@@ -110,13 +109,21 @@ fn check(args: &Check) -> anyhow::Result<bool> {
     if let Err(error) = server::relay::setup::probe(&config) {
         eprintln!("millrace: note: {error:#}");
     }
-    match Auth::new(&config.auth) {
+    match Auth::of(&config) {
         // The file may be meant for `serve --dev`, or the key comes from the environment there.
         Err(error @ KeyError::NoKey) => eprintln!("millrace: note: `millrace serve` would refuse, as {error}"),
         result => drop(result?),
     }
-    print!("{config}");
-    Ok(true)
+    say(&config.to_string())
+}
+
+/// Prints what was asked for. Who has read enough of it has what they wanted.
+fn say(text: &str) -> anyhow::Result<bool> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("printing"),
+        _ => Ok(true),
+    }
 }
 
 fn load(settings: &Settings) -> anyhow::Result<Config> {

@@ -25,7 +25,11 @@ fn a_wrong_configuration_ends_check_and_serve_with_status_2() {
     std::fs::write(&file, "[rooms]\nidle_timeout = 3\n").expect("written");
     let path = file.display().to_string();
 
-    let outputs = [millrace(&["check", &path]), millrace(&["serve", "--dev", "--config", &path])];
+    let outputs = [
+        millrace(&["check", &path]),
+        millrace(&["check", "--config", &path]),
+        millrace(&["serve", "--dev", "--config", &path]),
+    ];
     std::fs::remove_file(&file).expect("removed");
 
     for output in outputs {
