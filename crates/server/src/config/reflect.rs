@@ -117,6 +117,11 @@ impl ReflectStream {
             let says = "stands beside source; allowed: one of them".to_owned();
             return Err(Wrong { element: None, key: Some("push_token".to_owned()), says });
         }
+        let of_hls = [("hls_part", self.hls_part.is_some()), ("hls_window", self.hls_window.is_some())];
+        if let Some((key, _)) = of_hls.into_iter().find(|(_, is_set)| *is_set && !self.hls) {
+            let says = "is set; allowed: with hls = true".to_owned();
+            return Err(Wrong { element: None, key: Some(key.to_owned()), says });
+        }
         Ok(self)
     }
 
@@ -406,6 +411,10 @@ mod tests {
         begins(&format!("{stream}\ncolour = 1\n"), "f:4: reflect.streams[0].colour: no such key; allowed: name, path");
         begins(&format!("{stream}{stream}"), "f:4: reflect.streams[1].name: got two streams");
         begins(&format!("{stream}path = \"/api/x\"\n"), "f:3: reflect.streams[0].path: got \"/api/x\"");
+        begins(
+            &format!("{stream}hls_part = \"300ms\"\n"),
+            "f:3: reflect.streams[0].hls_part: is set; allowed: with hls",
+        );
         begins("[[reflect.streams]]\nhls = true\n", "f:1: reflect.streams[0].name: is not set");
         begins("[reflect]\nstreams = 7\n", "f:2: reflect.streams: got 7");
     }
