@@ -377,8 +377,9 @@ fn read_again(wish: Wish, read: &Read<'_>, running: &Running) {
     tracing::info!("{wish}: certificates and users are read again, and [reflect]; other settings need a restart");
     // What cannot be leaves all as it is.
     let applied = (read.config)().and_then(|config| Ok(running.reflect.apply(&reflected(&config, read.with_demo))?));
-    if let Err(error) = applied {
-        tracing::error!("[reflect] stays as it was: {error:#}");
+    match applied {
+        Ok(()) => tracing::info!("[reflect] is as the settings say now"),
+        Err(error) => tracing::error!("[reflect] stays as it was: {error:#}"),
     }
     if let Some(certificates) = read.certificates {
         certificates.read_again();

@@ -1,5 +1,7 @@
 //! Errors as problem documents (RFC 9457), and which error has which status.
 
+use std::fmt;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -19,6 +21,12 @@ pub struct Problem {
     challenge: Option<&'static str>,
     /// For `Allow` (RFC 9110 §15.5.6).
     allowed: Option<&'static str>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.status.as_u16(), self.detail)
+    }
 }
 
 impl Problem {

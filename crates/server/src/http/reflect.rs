@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,6 +24,7 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use reflect::spec::{Join, ViewerId};
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use tracing::field::display;
 
 use super::api::{Page, page};
 use super::client::ClientAddress;
@@ -35,6 +36,9 @@ use crate::reflect::request::Query;
 use crate::reflect::response;
 use crate::reflect::stream::{Stream, StreamHandle, WriteError};
 use crate::rooms::control::{DRAIN_RETRY_SECONDS, OVERLOAD_RETRY_SECONDS};
+
+/// How often it is told that somebody was refused who would push.
+const REFUSALS_TOLD: Duration = Duration::from_secs(1);
 
 /// Somebody who pushes and sends nothing for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -120,6 +124,10 @@ async fn answer(
             Ok((response::headers(content.as_body()), Body::new(Unsaid)).into_response())
         }
         "PUT" | "POST" | SOURCE if is_pushed => push(app, &stream, &parts, body).await,
+        "PUT" | "POST" | SOURCE => {
+            let says = "this stream comes from its own source, and is not pushed";
+            Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, says).allowing(ALLOWED[1]))
+        }
         _ => Err(not_allowed(ALLOWED[usize::from(!is_pushed)])),
     }
 }
@@ -184,6 +192,50 @@ impl App {
 
 /// `PUT`, `POST`: the stream, until it ends.
 async fn push(app: &App, stream: &Arc<Stream>, parts: &Parts, body: Body) -> Result<Response, Problem> {
+    let client = ClientAddress::of(app, parts).ip.map(display);
+    let (handle, content_type) = begin_push(app, stream, parts).inspect_err(|problem| {
+        // What pushes often does not say why it ended. Whoever likes can be refused: so not all are told of.
+        if is_to_be_told(Instant::now()) {
+            tracing::info!(stream = &**stream.name(), client, %problem, "push refused");
+        }
+    })?;
+    let stay = parts.extensions.get::<Lasting>().map(Lasting::stay);
+    tracing::info!(stream = &**stream.name(), client, content_type, "push begins");
+    let name = stream.name().clone();
+    let taking = async move {
+        let _stay = stay;
+        let pushed = take(Pushing(handle), body).await;
+        match &pushed {
+            Ok(()) => tracing::info!(stream = &*name, "push ends"),
+            Err(problem) => tracing::info!(stream = &*name, %problem, "push breaks off"),
+        }
+        pushed
+    };
+    if parts.method.as_str() == SOURCE {
+        // Who speaks so sends nothing before he has his answer.
+        tokio::spawn(taking);
+        return Ok(StatusCode::OK.into_response());
+    }
+    taking.await.map(|()| StatusCode::NO_CONTENT.into_response())
+}
+
+/// Once in `REFUSALS_TOLD`.
+fn is_to_be_told(now: Instant) -> bool {
+    static NEXT: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_due = next.is_none_or(|at| now >= at);
+    if is_due {
+        *next = Some(now + REFUSALS_TOLD);
+    }
+    is_due
+}
+
+/// The stream for who may push it and can, and what they say of its content.
+fn begin_push<'a>(
+    app: &App,
+    stream: &Arc<Stream>,
+    parts: &'a Parts,
+) -> Result<(StreamHandle, Option<&'a str>), Problem> {
     authorize(app, stream, &parts.headers)?;
     let has_body = parts.headers.contains_key(header::TRANSFER_ENCODING)
         || parts.headers.contains_key(header::CONTENT_LENGTH)
@@ -194,25 +246,7 @@ async fn push(app: &App, stream: &Arc<Stream>, parts: &Parts, body: Body) -> Res
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let handle = stream.claim(Instant::now(), content_type.filter(|it| !is_of_forms(it)));
     let handle = handle.map_err(|occupied| Problem::new(StatusCode::CONFLICT, occupied.to_string()))?;
-    let stay = parts.extensions.get::<Lasting>().map(Lasting::stay);
-    let client = ClientAddress::of(app, parts).ip;
-    tracing::info!(stream = &**stream.name(), ?client, content_type, "push begins");
-    let name = stream.name().clone();
-    let taking = async move {
-        let _stay = stay;
-        let pushed = take(Pushing(handle), body).await;
-        match &pushed {
-            Ok(()) => tracing::info!(stream = &*name, "push ends"),
-            Err(problem) => tracing::info!(stream = &*name, ?problem, "push breaks off"),
-        }
-        pushed
-    };
-    if parts.method.as_str() == SOURCE {
-        // Who speaks so sends nothing before he has his answer.
-        tokio::spawn(taking);
-        return Ok(StatusCode::OK.into_response());
-    }
-    taking.await.map(|()| StatusCode::NO_CONTENT.into_response())
+    Ok((handle, content_type))
 }
 
 /// What clients send that were told nothing.
