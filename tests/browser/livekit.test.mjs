@@ -55,8 +55,8 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
     test("the layer follows the size of the element, and layers that nobody watches are not sent", async () => {
       await until("the whole picture", 40, async () => (await received(bob, "alice", "camera")).frameWidth === 1280);
       await show(bob, "alice", 160, 90);
-      await until("a small picture", 20, async () => (await received(bob, "alice", "camera")).frameWidth === 320);
-      await until("the smallest layer alone", 20, async () => (await sent(alice)) === "q");
+      await until("a small picture", 30, async () => (await received(bob, "alice", "camera")).frameWidth === 320);
+      await until("the smallest layer alone", 30, async () => (await sent(alice)) === "q");
       await show(bob, "alice", 1280, 720);
       await until("the whole picture again", 40, async () => (await received(bob, "alice", "camera")).frameWidth === 1280);
       assert.equal(await sent(alice), "fhq");
@@ -146,7 +146,7 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
       assert.deepEqual(list.body.participants.map((participant) => participant.identity).sort(), ["alice", "bob"]);
       const { sid } = list.body.participants.find((participant) => participant.identity === "alice").tracks.find((track) => track.source === "MICROPHONE");
       await admin(server, "MutePublishedTrack", { room, identity: "alice", track_sid: sid, muted: true }, { roomAdmin: true, room });
-      await until("the microphone is muted", 10, () => alice.evaluate(() => room.localParticipant.getTrackPublication("microphone").isMuted));
+      await until("the microphone is muted", 30, () => alice.evaluate(() => room.localParticipant.getTrackPublication("microphone").isMuted));
       await alice.evaluate(() => (heard.length = 0));
       await admin(server, "RemoveParticipant", { room, identity: "alice" }, { roomAdmin: true, room });
       await hears(alice, "disconnected");

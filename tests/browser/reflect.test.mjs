@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, before, test } from "node:test";
-import { launch, movement, open, until } from "./browser.mjs";
+import { launch, moves, open, until } from "./browser.mjs";
 import { serve } from "./server.mjs";
 
 const LOW = "hls=true hls_segment=2s hls_part=500ms";
@@ -71,13 +71,13 @@ async function buffered(page) {
 for (const [name, source] of [["ts", "hls"], ["low", "hls"], ["low-ts", "hls"], ["mp4", "element"], ["webm", "element"]]) {
   test(`${name} plays, by ${source === "hls" ? "hls.js" : "the browser itself"}`, async () => {
     const page = await play(name);
-    await until("it is live", 20, async () => (await state(page)) === "live");
-    await until("it moves", 20, async () => (await movement(page, 500)) > 1);
+    await until("it is live", 30, async () => (await state(page)) === "live");
+    await moves(page);
     const src = await page.evaluate(() => document.getElementById("video").currentSrc);
     assert.equal(src.startsWith("blob:"), source === "hls", src);
-    await until("it has something to play", 20, async () => (await buffered(page)) > 0);
+    await until("it has something to play", 30, async () => (await buffered(page)) > 0);
     assert.equal(await page.evaluate(() => window.millrace.player.starts), 1);
-    await until("its size is shown", 20, async () => (await page.locator("#stats").innerText()).includes("320 × 240"));
+    await until("its size is shown", 30, async () => (await page.locator("#stats").innerText()).includes("320 × 240"));
     await page.close();
   });
 }
@@ -90,7 +90,7 @@ test("by HLS there is a picture each time that the page is opened", async () => 
 test("of a transport stream with parts each picture is decoded", async () => {
   for (let start = 0; start < 20; start++) {
     const page = await play("low-ts");
-    await until("it moves", 20, async () => (await movement(page, 500)) > 1);
+    await moves(page);
     const isWhole = () => window.millrace.player.starts === 1 && !document.getElementById("video").error;
     assert.ok(await page.evaluate(isWhole), `start ${start}`);
     await page.close();
@@ -100,17 +100,17 @@ test("of a transport stream with parts each picture is decoded", async () => {
 test("a stream that no browser plays is named with its address", async () => {
   await until("flv is pushed", 30, async () => (await shown("flv"))?.content_type);
   const page = await open(browser.context, `${server.url}/?play=flv`);
-  await until("its address", 10, async () => (await page.locator("#overlay").innerText()).includes("/live/flv"));
+  await until("its address", 30, async () => (await page.locator("#overlay").innerText()).includes("/live/flv"));
   await page.close();
 });
 
 test("the page lists reflected streams, and plays another one when it is chosen", async () => {
   const page = await open(browser.context, `${server.url}/`);
-  await until("the list", 10, async () => (await page.locator("#reflected button").count()) === STREAMS.length);
+  await until("the list", 30, async () => (await page.locator("#reflected button").count()) === STREAMS.length);
   assert.match(await page.locator("#reflected").innerText(), /ts\s*live · \d+ viewers? · .*video\/mp2t, HLS/);
   for (const name of ["webm", "ts"]) {
     await page.locator("#reflected button").filter({ hasText: new RegExp(`^${name}`) }).click();
-    await until(`${name} is live`, 20, async () => (await state(page)) === "live");
+    await until(`${name} is live`, 30, async () => (await state(page)) === "live");
     assert.equal(await page.locator("#watching").innerText(), name);
   }
   await page.locator("#stop").click();
@@ -125,6 +125,6 @@ test("a source that goes and comes again is awaited", async () => {
   await until("it waits", 40, async () => (await state(page)) === "waiting");
   pushing.push(push("ts"));
   await until("it is live again", 40, async () => (await state(page)) === "live");
-  await until("it moves", 20, async () => (await movement(page, 500)) > 1);
+  await moves(page);
   await page.close();
 });

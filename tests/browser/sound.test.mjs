@@ -43,7 +43,7 @@ async function publishTones(name, frequencies, codec) {
     },
     { name, frequencies, codec },
   );
-  await until("the publisher is connected", 10, () => publisher.evaluate((name) => window.published[name].connectionState === "connected", name));
+  await until("the publisher is connected", 30, () => publisher.evaluate((name) => window.published[name].connectionState === "connected", name));
 }
 
 /**
@@ -88,7 +88,7 @@ async function watchTones(endpoint, count, codec) {
 /** Waits until each track is heard as the tone of its frequency. */
 async function hearsTones(frequencies) {
   let loudest;
-  await until(`tones of ${frequencies} Hz are heard`, 20, async () => {
+  await until(`tones of ${frequencies} Hz are heard`, 30, async () => {
     loudest = await viewer.evaluate(() =>
       window.analysers.map(({ analyser }) => {
         const levels = new Float32Array(analyser.frequencyBinCount);
@@ -120,7 +120,7 @@ async function heard() {
 
 /** Waits until a hundred frames have come that Chromium had already, as they do with redundancy only. */
 async function hearsRepeats() {
-  await until("a hundred frames have come again", 20, async () => (await heard())?.packetsDiscarded >= 100);
+  await until("a hundred frames have come again", 30, async () => (await heard())?.packetsDiscarded >= 100);
 }
 
 describe("two tones", () => {
@@ -162,7 +162,7 @@ describe("redundancy", () => {
     await hearsRepeats();
     await watchTones("redundant", 1);
     await hearsTones([700]);
-    await until("two hundred packets have come", 20, async () => (await heard())?.packetsReceived >= 200);
+    await until("two hundred packets have come", 30, async () => (await heard())?.packetsReceived >= 200);
     const { packetsDiscarded } = await heard();
     assert.ok(packetsDiscarded < 50, `${packetsDiscarded} plain packets repeat something`);
     const [plain, redundant] = [await packetBytes("plain"), await packetBytes("redundant")];
