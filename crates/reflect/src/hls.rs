@@ -16,6 +16,7 @@
 //! Source: RFC 8216; draft-pantos-hls-rfc8216bis.
 
 mod cutter;
+mod moved;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -25,8 +26,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::window::Bytes;
 use cutter::{Cut, Cutter};
+pub use moved::PlaylistState;
 use parts::Part;
 
 /// Segments that are there at most, listed or not. Of one more the oldest is no longer there.
@@ -39,7 +43,7 @@ const LISTED_PART: u64 = 3;
 const PARTS_AHEAD_MAX: u64 = 30;
 
 /// What segments are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Container {
     /// MPEG transport stream: PAT and PMT are the beginning of each segment.
     Ts,
@@ -58,7 +62,7 @@ impl Container {
 }
 
 /// How a playlist is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// What the stream is.
     pub container: Container,
@@ -164,6 +168,12 @@ impl Playlist {
     pub fn handle_boundary(&mut self, at: u64, now: Instant) {
         self.cutter.boundary(at, now, &mut self.cuts);
         self.list();
+    }
+
+    /// Whoever reads the stream began anew, and has another beginning of its clock: by that it is `media` at a start point that
+    /// was told of already. If it was the last one, times go on from there.
+    pub fn set_clock(&mut self, at: u64, media: Duration) {
+        self.cutter.set_clock(at, media);
     }
 
     /// The source is gone, or another one comes: what follows does not go on from what is before `at`, where the last whole unit

@@ -9,8 +9,10 @@ mod replay;
 mod world;
 
 use std::path::Path;
+use std::time::Duration;
 
 use reflect::backlog::Backlog;
+use reflect::hls::{Container, Playlist};
 use reflect::moved::Handed;
 use reflect::reflect::{Reflect, Settings};
 use reflect::spec::{Command, EndReason, Join, Terms, ViewerId};
@@ -33,8 +35,9 @@ fn the_corpus_is_what_goes_over_today() {
         let Some(Handed::Viewer(viewer)) = world.reflect.poll_moved() else { panic!("he goes over") };
         let backlog = postcard::to_allocvec(&world.backlog.state(world.now)).expect("written");
         let viewer = postcard::to_allocvec(&viewer.state).expect("written");
-        let len = (backlog.len() as u16).to_le_bytes();
-        let today = [&len[..], &backlog, &viewer].concat();
+        let playlist = postcard::to_allocvec(&playlist(&world).state(world.now)).expect("written");
+        let lens = [backlog.len(), playlist.len()].map(|len| (len as u16).to_le_bytes()).concat();
+        let today = [&lens[..], &backlog, &playlist, &viewer].concat();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/moved").join(name);
         if !std::fs::read(&file).is_ok_and(|bytes| bytes == today) {
             let other = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -42,6 +45,27 @@ fn the_corpus_is_what_goes_over_today() {
             panic!("{} is of another format: {} has what it is to be", file.display(), other.display());
         }
     }
+}
+
+/// With segments of two seconds, of which one is not over.
+fn playlist(world: &World) -> Playlist {
+    let mut playlist = Playlist::new(reflect::hls::Settings {
+        container: Container::Ts,
+        target: Duration::from_secs(2),
+        window: None,
+        part_target: Some(Duration::from_millis(500)),
+        backlog_size: 1 << 20,
+        first_number: 7,
+    });
+    playlist.set_header(b"header");
+    for tenth in 0..55 {
+        let now = world.now + Duration::from_millis(100 * tenth);
+        if tenth % 20 == 0 {
+            playlist.handle_start(tenth, Some(Duration::from_millis(100 * tenth)), now);
+        }
+        playlist.handle_boundary(tenth + 1, now);
+    }
+    playlist
 }
 
 #[test]

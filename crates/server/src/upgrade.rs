@@ -421,7 +421,7 @@ mod tests {
             .map(|bytes| bytes.expect("written"));
         assert_eq!(
             (channel::FORMAT, written[0].as_slice()),
-            (1, &b"\x00\x01\x0bhttp.listen\x00\x7f\x00\x00\x01\x50\x01"[..])
+            (2, &b"\x00\x01\x0bhttp.listen\x00\x7f\x00\x00\x01\x50\x01"[..])
         );
         assert_eq!(written[1], [5]);
     }

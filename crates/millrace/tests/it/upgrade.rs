@@ -71,6 +71,44 @@ fn who_watches_loses_and_repeats_no_byte_while_the_server_is_replaced_twice() {
 }
 
 #[test]
+fn a_player_of_hls_misses_nothing_while_the_server_is_replaced_twice() {
+    let bytes: Arc<[u8]> = Sample { rate: Bitrate::from_kbps(4_000), pictures: 500, ..Sample::default() }.make().into();
+    let service = Service::start(&["reflect.streams=x backlog=64MiB hls=true hls_segment=1s"]);
+    let mut pusher = Pusher::begin(&service.addr);
+    // Neither ends with a packet.
+    let [first, second] = [bytes.len() / 3, 2 * bytes.len() / 3].map(|at| at / PACKET * PACKET + 100);
+    pusher.push(&bytes[..first]);
+    let mut listed = Vec::new();
+    wait_until("something is listed", || {
+        listed = segments(&get(&service.addr, "index.m3u8").1);
+        listed.len() > 3
+    });
+    for (round, part) in [&bytes[first..second], &bytes[second..]].into_iter().enumerate() {
+        let last = segments(&get(&service.addr, "index.m3u8").1).pop().expect("a segment");
+        let next = last.trim_end_matches(".ts").parse::<u64>().expect("a number") + 1;
+        let waits = ask(&service.addr, &format!("index.m3u8?_HLS_msn={next}"));
+        service.tell("USR2");
+        pusher.push(part);
+        service.wait_for_successor(round + 1);
+        assert_eq!(answer(waits).0, 200, "who waits is not left alone");
+    }
+    assert_eq!(pusher.end(), 204);
+    let text = get(&service.addr, "index.m3u8").1;
+    let all = segments(&text);
+    assert!(all.starts_with(&listed), "{all:?} after {listed:?}");
+    assert!(!String::from_utf8_lossy(&text).contains("DISCONTINUITY"));
+    let fetch = |name: &String| {
+        let (status, body) = get(&service.addr, name);
+        assert_eq!(status, 200, "{name}");
+        // PAT and PMT.
+        body[2 * PACKET..].to_vec()
+    };
+    let played: Vec<u8> = all.iter().flat_map(fetch).collect();
+    let from = bytes.chunks(PACKET).position(is_start).expect("a start") * PACKET;
+    assert!(played == bytes[from..], "{} bytes of {}", played.len(), bytes.len() - from);
+}
+
+#[test]
 fn a_new_binary_that_does_not_start_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("millrace.toml");
@@ -258,6 +296,34 @@ fn part(body: &[u8], stream: &[u8]) -> (usize, usize) {
     let from = (0..stream.len()).step_by(PACKET).find(|at| stream[*at..].starts_with(some)).expect("its bytes");
     assert!(stream[from..].starts_with(body), "some of {} bytes from {from} on are others", body.len());
     (from, from + body.len())
+}
+
+/// Asks for something of HLS, on a connection of its own.
+fn ask(addr: &str, name: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(addr).expect("it listens");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let head = format!("GET /live/x/{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    socket.write_all(head.as_bytes()).expect("sent");
+    socket
+}
+
+/// The status, and the body.
+fn answer(mut socket: TcpStream) -> (u16, Vec<u8>) {
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("an answer");
+    let head = answer.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+    let status = String::from_utf8_lossy(&answer[9..12]).parse().expect("a status");
+    (status, answer.split_off(head))
+}
+
+fn get(addr: &str, name: &str) -> (u16, Vec<u8>) {
+    answer(ask(addr, name))
+}
+
+/// What a playlist lists.
+fn segments(playlist: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(playlist);
+    text.lines().filter(|line| line.ends_with(".ts")).map(str::to_owned).collect()
 }
 
 /// Whether one may begin with a packet: it says so itself (random_access_indicator).

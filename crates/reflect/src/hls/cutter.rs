@@ -14,11 +14,13 @@ use std::mem;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::parts::{Part, Parts};
 use crate::window::Bytes;
 
 /// The longest target duration, in seconds: x264 begins a key frame every 250 frames where nobody asks for more.
-const TARGET_SECONDS_MAX: u64 = 12;
+pub(super) const TARGET_SECONDS_MAX: u64 = 12;
 
 /// For so long after a segment's time is over a start point is waited for.
 const LATE_MAX: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ const LATE_MAX: Duration = Duration::from_secs(1);
 const AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// Places in an open segment where it could end. Of one more, every second is forgotten.
-const MARKS_MAX: usize = 256;
+pub(super) const MARKS_MAX: usize = 256;
 
 /// A piece of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,33 +53,33 @@ pub(super) struct Cut {
 #[derive(Debug)]
 pub(super) struct Cutter {
     wanted_seconds: u64,
-    part_target: Option<Duration>,
+    pub(super) part_target: Option<Duration>,
     /// `None` before the first segment.
-    target_seconds: Option<u64>,
+    pub(super) target_seconds: Option<u64>,
     /// What stands before start points that come.
-    header: Bytes,
+    pub(super) header: Bytes,
     /// The next start point does not go on from what is before.
-    is_broken: bool,
-    open: Option<Open>,
+    pub(super) is_broken: bool,
+    pub(super) open: Option<Open>,
 }
 
 /// The segment that is not over yet.
 #[derive(Debug)]
-struct Open {
-    begin: Mark,
-    is_discontinuous: bool,
-    header: Bytes,
-    parts: Parts,
+pub(super) struct Open {
+    pub(super) begin: Mark,
+    pub(super) is_discontinuous: bool,
+    pub(super) header: Bytes,
+    pub(super) parts: Parts,
     /// Behind `begin` and the parts that are over, in order.
-    marks: Vec<Mark>,
+    pub(super) marks: Vec<Mark>,
     /// Marks are no closer to each other than that, in bytes.
-    step: u64,
+    pub(super) step: u64,
     /// The last start point.
-    last: Anchor,
+    pub(super) last: Anchor,
 }
 
 /// A place where a segment may begin or end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) at: u64,
     /// On a clock of our own, of which only differences count.
@@ -87,11 +89,11 @@ pub(super) struct Mark {
 
 /// A start point, to which the times of what is behind it are related.
 #[derive(Clone, Copy, Debug)]
-struct Anchor {
-    at: u64,
-    time: Duration,
-    came: Instant,
-    media: Option<Duration>,
+pub(super) struct Anchor {
+    pub(super) at: u64,
+    pub(super) time: Duration,
+    pub(super) came: Instant,
+    pub(super) media: Option<Duration>,
 }
 
 impl Cutter {
@@ -133,6 +135,13 @@ impl Cutter {
             self.close(&mut open, end, cuts);
             // If nothing came since the last time, that is still to be said; but of the first segment of all it is not.
             self.is_broken = open.is_discontinuous || !cuts.is_empty();
+        }
+    }
+
+    /// The stream's own clock says `media` at a start point that was taken, and goes on from there: whoever reads it began anew.
+    pub(super) fn set_clock(&mut self, at: u64, media: Duration) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.last.at == at) {
+            open.last.media = Some(media);
         }
     }
 

@@ -7,10 +7,15 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::cutter::Mark;
 
+/// No part is said to play shorter.
+pub(super) const DURATION_MIN: Duration = Duration::from_millis(1);
+
 /// A piece of a segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Part {
     /// Where it stands, in bytes since the stream began.
     pub(super) range: Range<u64>,
@@ -34,6 +39,16 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn new(target: Option<Duration>, begin: Mark) -> Self {
         Parts { target, over: Vec::new(), begin }
+    }
+
+    /// The same, when some are over already.
+    pub(super) fn restore(target: Option<Duration>, over: Vec<Part>, begin: Mark) -> Self {
+        Parts { target, over, begin }
+    }
+
+    /// Where the open one begins.
+    pub(super) fn begin(&self) -> Mark {
+        self.begin
     }
 
     /// Those that are over.
@@ -73,7 +88,7 @@ impl Parts {
 
     fn end_part(&mut self, end: Mark, target: Duration) {
         let len = end.time.saturating_sub(self.begin.time);
-        let duration = len.clamp(Duration::from_millis(1), target);
+        let duration = len.clamp(DURATION_MIN, target);
         self.over.push(Part { range: self.begin.at..end.at, duration, is_independent: self.begin.is_start });
         self.begin = end;
     }

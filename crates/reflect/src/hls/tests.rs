@@ -1,5 +1,7 @@
 //! Playlists of streams that the tests make, unit by unit.
 
+use proptest::prelude::*;
+
 use super::*;
 
 const UNIT: u64 = 188;
@@ -56,6 +58,23 @@ impl Stream {
 
     fn break_off(&mut self) {
         self.playlist.break_off(self.at, self.begun + self.now);
+    }
+
+    /// Another process goes on, which knows no more than it is told in bytes.
+    fn hand_over(&mut self) {
+        let now = self.begun + self.now;
+        let written = postcard::to_allocvec(&self.playlist.state(now)).expect("it can be written");
+        let state = postcard::from_bytes(&written).expect("it can be read");
+        self.playlist = Playlist::restore(now, state, self.at).expect("it is as it was");
+    }
+
+    /// All that a player can ask for.
+    fn all(&self) -> (Option<String>, Vec<Found>, Vec<Option<Bytes>>) {
+        let numbers = 0..=self.playlist.next_number();
+        let parts = numbers.clone().flat_map(|number| (0..40).map(move |index| (number, index)));
+        let found = numbers.clone().map(|number| self.playlist.segment(number));
+        let all = found.chain(parts.map(|(number, index)| self.playlist.part(number, index))).collect();
+        (self.playlist.text(""), all, numbers.map(|number| self.playlist.map(number)).collect())
     }
 
     /// Without the first lines.
@@ -264,4 +283,81 @@ fn a_segment_of_parts_ends_before_they_are_too_long() {
     stream.start(5_000);
     let list: Vec<_> = (7..10).map(|number| stream.range(number).map(|range| range.end / UNIT)).collect();
     assert_eq!(list, [Some(20), Some(40), Some(60)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_playlist_that_goes_over_lists_on_as_if_it_had_stayed(
+        is_mp4 in any::<bool>(),
+        has_parts in any::<bool>(),
+        steps in prop::collection::vec((0_u8..12, 0_u64..40), 1..60),
+    ) {
+        let container = if is_mp4 { Container::Mp4 } else { Container::Ts };
+        let new = |begun| {
+            let mut stream = Stream { begun, ..if has_parts { Stream::in_parts() } else { Stream::new(container, 2) } };
+            stream.playlist.settings.window = Some(Duration::from_secs(20));
+            stream
+        };
+        let begun = Instant::now();
+        let (mut stays, mut goes) = (new(begun), new(begun));
+        for (step, tenths) in steps {
+            for stream in [&mut stays, &mut goes] {
+                match step {
+                    0..6 => stream.start(100 * tenths),
+                    6 | 7 => stream.units(100 * tenths, 100),
+                    8 => stream.units(100 * tenths, 0),
+                    9 => stream.break_off(),
+                    10 => stream.playlist.set_header(&[tenths as u8 % 3]),
+                    _ => stream.playlist.forget(stream.at.saturating_sub(200 * UNIT)),
+                }
+            }
+            goes.hand_over();
+            prop_assert_eq!(goes.all(), stays.all());
+        }
+    }
+}
+
+/// As fragments of MP4 come: that a unit is over is known before the next begins.
+#[test]
+fn a_playlist_goes_over_between_the_end_of_a_part_and_a_start_point() {
+    let mut stream = Stream::in_parts();
+    stream.start(2_000);
+    stream.start(500);
+    stream.start(100);
+    let before = stream.all();
+    stream.hand_over();
+    assert_eq!(stream.all(), before);
+}
+
+/// Of a time stamp with 33 bits that counts on through its wraps, who begins to read knows the last bits alone.
+#[test]
+fn a_clock_that_begins_anew_with_another_process_is_no_jump() {
+    let mut stream = Stream::new(Container::Ts, 2);
+    stream.media = Duration::from_secs(200_000);
+    stream.start(2_000);
+    let (last, wrap) = (stream.at, Duration::from_secs(95_443));
+    stream.start(1_500);
+    stream.hand_over();
+    stream.media -= wrap;
+    stream.playlist.set_clock(last + UNIT, stream.media);
+    stream.playlist.set_clock(last, stream.media - Duration::from_millis(1_500));
+    stream.start(500);
+    stream.start(2_000);
+    stream.start(100);
+    assert_eq!(
+        stream.list(),
+        "EXT-X-INDEPENDENT-SEGMENTS EXTINF:2.000, 7.ts EXTINF:1.500, 8.ts EXTINF:0.500, 9.ts EXTINF:2.000, 10.ts"
+    );
+}
+
+#[test]
+fn a_playlist_that_cannot_have_been_is_refused() {
+    let mut stream = Stream::in_parts();
+    (0..4).for_each(|_| stream.start(1_900));
+    let now = stream.begun + stream.now;
+    let state = stream.playlist.state(now);
+    assert!(Playlist::restore(now, state.clone(), stream.at).is_some());
+    assert!(Playlist::restore(now, state, stream.at - 1).is_none(), "it is longer than its stream");
 }

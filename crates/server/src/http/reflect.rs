@@ -77,7 +77,12 @@ async fn below(
     (stream, name): (&Arc<Stream>, &str),
     request: Request,
 ) -> Result<Response, Problem> {
-    let Some(hls) = stream.hls() else {
+    // In this order: what goes over is no longer here before what takes its place is.
+    let hls = stream.hls();
+    if !stream.is_here() {
+        return Err(Problem::unavailable("another process has this stream", 1));
+    }
+    let Some(hls) = hls else {
         return Err(Problem::new(StatusCode::NOT_FOUND, "this stream has nothing of that name"));
     };
     if !is_read(request.method()) {

@@ -14,13 +14,13 @@ use std::os::unix::fs::FileExt as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
-use reflect::hls::{Found, Playlist, Reached, Settings};
+use reflect::hls::{Found, Playlist, PlaylistState, Reached, Settings};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -46,8 +46,16 @@ const SEGMENT_CACHED: &str = "max-age=3600, immutable";
 pub struct Hls {
     playlist: Mutex<Playlist>,
     /// What is at the end of it, for those who wait.
-    edge: watch::Sender<(u64, usize, bool)>,
+    edge: watch::Sender<Edge>,
     backlog: Arc<File>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Edge {
+    /// `Playlist::edge`.
+    of: (u64, usize, bool),
+    /// It has gone over to another process: nothing comes here any more.
+    is_away: bool,
 }
 
 /// What a request wants.
@@ -62,8 +70,24 @@ enum Wanted {
 impl Hls {
     /// Of a stream without a byte, whose bytes will stand in `backlog`, each at its own place.
     pub fn new(settings: Settings, backlog: Arc<File>) -> Self {
-        let playlist = Playlist::new(settings);
-        Hls { edge: watch::Sender::new(playlist.edge()), playlist: Mutex::new(playlist), backlog }
+        Hls::of(Playlist::new(settings), backlog)
+    }
+
+    /// Of a stream that comes from another process; `end` is where its backlog ends. `None`: it cannot have been.
+    pub fn restore(now: Instant, state: PlaylistState, end: u64, backlog: Arc<File>) -> Option<Self> {
+        Playlist::restore(now, state, end).map(|playlist| Hls::of(playlist, backlog))
+    }
+
+    fn of(playlist: Playlist, backlog: Arc<File>) -> Self {
+        let edge = Edge { of: playlist.edge(), is_away: false };
+        Hls { edge: watch::Sender::new(edge), playlist: Mutex::new(playlist), backlog }
+    }
+
+    /// The playlist, for another process. Who waits here is answered with what is there, and asks again.
+    pub fn give_away(&self, now: Instant) -> PlaylistState {
+        let state = self.playlist().state(now);
+        self.edge.send_modify(|edge| edge.is_away = true);
+        state
     }
 
     /// Tells the playlist what is new. Bytes are written before, and a hole is punched after it is told to forget them.
@@ -72,7 +96,7 @@ impl Hls {
         news(&mut playlist);
         let edge = playlist.edge();
         drop(playlist);
-        self.edge.send_if_modified(|before| std::mem::replace(before, edge) != edge);
+        self.edge.send_if_modified(|before| std::mem::replace(&mut before.of, edge) != edge);
     }
 
     /// Answers a request for something beside the playlist, or for that; `query` is what stands behind the question mark.
@@ -90,8 +114,11 @@ impl Hls {
             }
             Wanted::Segment(number) | Wanted::Part(number, _) => {
                 self.wait(self.patience(), |playlist| wanted.find(playlist) != Found::Next).await;
-                let found = wanted.find(&self.playlist());
-                let Found::There { header, range } = found else { return Err(nothing()) };
+                let (header, range) = match wanted.find(&self.playlist()) {
+                    Found::There { header, range } => (header, range),
+                    Found::Next => return Err(Problem::unavailable("what was waited for did not come", 1)),
+                    Found::Gone => return Err(nothing()),
+                };
                 let content_type = if name.ends_with(".ts") { "video/mp2t" } else { "video/mp4" };
                 let header = Some(Bytes::from(header.to_vec())).filter(|header| !header.is_empty());
                 Ok(segment(content_type, Body::new(Pieces { hls: self.clone(), number, header, range })))
@@ -134,10 +161,10 @@ impl Hls {
         self.target().map_or(FIRST_MAX, |target| 3 * target)
     }
 
-    /// Waits until it is so, or the stream is gone; returns whether that was in time.
+    /// Waits until it is so, or can no longer become so here; returns whether that was in time.
     async fn wait(&self, patience: Duration, is_so: impl Fn(&Playlist) -> bool) -> bool {
         let mut edge = self.edge.subscribe();
-        let waited = timeout(patience, edge.wait_for(|_| is_so(&self.playlist()))).await;
+        let waited = timeout(patience, edge.wait_for(|edge| edge.is_away || is_so(&self.playlist()))).await;
         waited.is_ok()
     }
 

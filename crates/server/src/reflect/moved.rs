@@ -74,8 +74,8 @@ mod tests {
         };
         let written = postcard::to_allocvec(&stream).expect("written");
         // A stream without a byte is mostly zeros.
-        let expected = [&b"\x01x\x00\x00\x00\x80\x80\x80\x0a"[..], &[0; 22], b"\x01\xac\x02\x01\x01a\x00"].concat();
+        let expected = [&b"\x01x\x00\x00\x00\x80\x80\x80\x0a"[..], &[0; 23], b"\x01\xac\x02\x01\x01a\x00"].concat();
         assert_eq!(written.escape_ascii().to_string(), expected.escape_ascii().to_string());
-        assert_eq!(FORMAT, 1);
+        assert_eq!(FORMAT, 2);
     }
 }

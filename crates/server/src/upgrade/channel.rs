@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 
 /// How values are written. **Whoever changes a type that goes over changes this**: another number is refused, and the process
 /// before goes on.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// Descriptors of one message at most, without that of the value. The kernel takes 253 in all (SCM_MAX_FD).
 pub(super) const DESCRIPTORS_MAX: usize = 200;

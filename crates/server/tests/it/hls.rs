@@ -152,6 +152,20 @@ async fn who_asks_for_what_comes_next_has_it_when_it_is_there() {
 }
 
 #[tokio::test]
+async fn who_waits_for_what_another_process_will_have_is_answered_at_once() {
+    let mut test = Harness::new(Container::Ts, Some(Duration::from_millis(200)));
+    test.seconds(3);
+    let segment = test.begin("1700000002.ts").await;
+    let playlist = test.begin("index.m3u8?_HLS_msn=1700000002").await;
+    let asked = Instant::now();
+    test.shared.hls.give_away(asked);
+    assert_eq!(segment.await.expect("an answer").0, StatusCode::SERVICE_UNAVAILABLE);
+    let (status, text) = playlist.await.expect("an answer");
+    assert!(status == StatusCode::OK && text.starts_with(b"#EXTM3U\n"), "{status}");
+    assert_eq!(test.get("1700000001.ts").await.0, StatusCode::OK, "what is there is there still");
+}
+
+#[tokio::test]
 async fn of_what_the_backlog_forgets_the_answer_breaks_off() {
     let mut test = Harness::new(Container::Ts, None);
     test.seconds(3);

@@ -5,7 +5,7 @@
 //! of that part already is not told again. So it takes some milliseconds per stream, by its bytes between two start points.
 //!
 //! **A source that cannot be read on like this is left** (`InletState::has_source`), and is to be asked anew: one that has not
-//! come to its first start point, and one whose newest start point is over. HLS begins anew too, at the newest start point.
+//! come to its first start point, and one whose newest start point is over. What HLS lists goes over, and is the same there.
 
 use std::fs::File;
 use std::io;
@@ -13,15 +13,17 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use live::Format;
 use live::metacube::{self, BLOCK_HEAD_LEN, Kind, Part};
-use live::{Format, Header};
+use reflect::hls::PlaylistState;
 use reflect::moved::BacklogState;
 use serde::{Deserialize, Serialize};
 use wire::Bitrate;
 
 use super::ring::Ring;
-use super::source::{MarkKind, Source};
+use super::source::{Mark, MarkKind, Source};
 use super::{Counts, Framing, Incoming, Inlet, News, Settings};
+use crate::reflect::hls::Hls;
 use crate::reflect::inlet::rate::Meter;
 
 /// Bytes that are read again at a time.
@@ -33,6 +35,7 @@ pub struct InletState {
     format: Option<u8>,
     content_type: String,
     backlog: BacklogState,
+    hls: Option<PlaylistState>,
     /// Of a source that is heard: what it brought and is not in the file.
     pending: Option<Vec<u8>>,
     rate_bps: u64,
@@ -66,6 +69,7 @@ impl Inlet {
             format: self.format.and_then(|format| FORMATS.iter().position(|other| *other == format)).map(|at| at as u8),
             content_type: self.content_type.clone(),
             backlog: self.ring.backlog.state(now),
+            hls: self.hls.as_ref().map(|hls| hls.give_away(now)),
             pending: match &self.incoming {
                 Incoming::Begun { source, .. } => Some(source.pending.clone()),
                 _ => None,
@@ -78,16 +82,22 @@ impl Inlet {
     }
 
     /// An inlet that comes from another process, and whether its source goes on. `settings` are those of now, but that the
-    /// backlog is as long as it was.
+    /// backlog is as long as it was, and HLS as it was begun; where there was none, or it cannot have been, it begins anew.
     ///
     /// # Errors
     /// When it cannot have been, or the file cannot be read.
     pub fn take_up(now: Instant, settings: Settings, file: Arc<File>, state: InletState) -> io::Result<(Self, bool)> {
-        let InletState { format, content_type, backlog, pending, rate_bps, heard, counts } = state;
+        let InletState { format, content_type, backlog, hls, pending, rate_bps, heard, counts } = state;
         let mut inlet = Inlet::with(settings, Ring::take_up(now, file, backlog)?);
         if let Some(format) = format {
             let format = *FORMATS.get(usize::from(format)).ok_or(io::ErrorKind::InvalidData)?;
             inlet.set_format(format);
+        }
+        let end = inlet.ring.backlog.end();
+        let listed = hls.and_then(|state| Hls::restore(now, state, end, inlet.ring.file.clone())).map(Arc::new);
+        let is_listed = inlet.hls.is_some() && listed.is_some();
+        if is_listed {
+            inlet.hls = listed;
         }
         inlet.content_type = content_type;
         if inlet.ring.backlog.untold() > 0 {
@@ -96,13 +106,17 @@ impl Inlet {
         inlet.meter = Meter::of(Bitrate::from_bps(rate_bps));
         inlet.heard = heard.and_then(|age| now.checked_sub(age));
         inlet.counts = counts;
-        let goes_on = pending.is_some_and(|pending| inlet.go_on(now, &pending).is_some());
+        let goes_on = pending.is_some_and(|pending| inlet.go_on(now, &pending, is_listed).is_some());
+        if let Some(hls) = inlet.hls.as_ref().filter(|_| !goes_on) {
+            hls.tell(|playlist| playlist.break_off(inlet.ring.backlog.end(), now));
+        }
         inlet.meter.begin();
         Ok((inlet, goes_on))
     }
 
     /// Reads again what the source brought since the newest start point, and goes on behind it. `None`: that cannot be.
-    fn go_on(&mut self, now: Instant, pending: &[u8]) -> Option<()> {
+    /// `is_listed`: HLS goes on, too.
+    fn go_on(&mut self, now: Instant, pending: &[u8], is_listed: bool) -> Option<()> {
         let format = self.format?;
         let mut source = Source::new(now, format);
         let end = self.ring.backlog.end();
@@ -124,9 +138,17 @@ impl Inlet {
         if source.pending.len() != pending.len() {
             return None;
         }
-        let is_framed = self.settings.framing == Framing::Metacube;
-        if format != Format::Raw {
-            self.forget_told(now, &mut source, if is_framed { known } else { from + 1 }, to);
+        // All that was found in these bytes is told already, but for what stands in no block yet.
+        let known = match self.settings.framing {
+            _ if format == Format::Raw => 0,
+            Framing::Metacube => known,
+            Framing::None => u64::MAX,
+        };
+        let told: Vec<Mark> = source.marks.extract_if(.., |mark| mark.at < known).collect();
+        if is_listed {
+            self.set_clock(&told, (from, to));
+        } else {
+            self.begin_list(now, &told, to);
         }
         self.header = source.header().cloned();
         self.incoming = Incoming::Begun { source, from, to };
@@ -163,16 +185,24 @@ impl Inlet {
         Some(count)
     }
 
-    /// Lets go of the marks before `known`, which are told already. HLS, which begins anew, has the first of them.
-    fn forget_told(&self, now: Instant, source: &mut Source, known: u64, start: u64) {
-        let first = source.marks.iter().find_map(|mark| match &mark.kind {
+    /// HLS learns where the source's clock begins now. The source's byte `from` stands at `to`.
+    fn set_clock(&self, told: &[Mark], (from, to): (u64, u64)) {
+        let Some(hls) = &self.hls else { return };
+        for mark in told {
+            if let MarkKind::Start { media: Some(media), .. } = mark.kind {
+                hls.tell(|playlist| playlist.set_clock(mark.at.saturating_sub(from) + to, media));
+            }
+        }
+    }
+
+    /// HLS begins at the newest start point, which is at `start`.
+    fn begin_list(&self, now: Instant, told: &[Mark], start: u64) {
+        let first = told.iter().find_map(|mark| match &mark.kind {
             MarkKind::Start { media, header: Some(header) } => Some((*media, header.clone())),
             _ => None,
         });
         if let Some((media, header)) = first {
-            let header: Arc<Header> = header;
             self.tell(now, &[News::Header(header), News::Start(start, media)]);
         }
-        source.marks.retain(|mark| mark.at >= known);
     }
 }

@@ -89,7 +89,8 @@ impl Stream {
         }
     }
 
-    pub(in crate::reflect) fn is_here(&self) -> bool {
+    /// No other process has it.
+    pub(crate) fn is_here(&self) -> bool {
         matches!(*self.away(), Way::Here)
     }
 
