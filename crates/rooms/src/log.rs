@@ -129,6 +129,11 @@ impl Log {
         self.head += 1;
     }
 
+    /// The highest sequence number since the publisher's start.
+    pub fn newest(&self) -> Option<u64> {
+        self.stored.newest()
+    }
+
     /// Which of the publisher's starts the newest packets belong to.
     pub fn epoch(&self) -> u32 {
         self.epoch

@@ -84,6 +84,8 @@ enum Timer {
     Paced(usize),
     /// A keyframe request was held back until now.
     Keyframe(LayerKey),
+    /// What came of a stream's frame waits no longer for the rest.
+    Gather(usize),
     /// It is time to tell of the streams that are observed.
     Observe,
     /// What is left of a stream that nobody publishes or watches here may be old by now.
@@ -148,7 +150,7 @@ impl Rooms {
         let (sessions, mut io) = self.split(now, out);
         let stored = sessions[key].handle_rtp(data, &mut io);
         if let Ok(stream) = stored {
-            self.queue_stream(stream);
+            self.gather(now, stream);
         }
         // Of a packet that goes no further, too, the peer wants to hear that it came.
         self.reschedule(key);
@@ -661,6 +663,7 @@ impl Product for Rooms {
                 Timer::Session(key) => self.handle_session_timeout(now, key, out),
                 Timer::Paced(key) => self.queue_due(key),
                 Timer::Keyframe(wanted) => self.handle_keyframe_timeout(now, wanted),
+                Timer::Gather(stream) => self.handle_gather_timeout(now, stream),
                 Timer::Observe => {
                     if self.observer.look(now, &mut self.streams, &mut self.events) {
                         self.wheel.insert(now + observer::INTERVAL, Timer::Observe);

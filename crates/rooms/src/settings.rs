@@ -19,6 +19,8 @@ pub struct Settings {
     /// Bytes that one worker keeps of one layer's recent packets at most. Layers of rates at which that is less than two
     /// seconds have less to send again, and viewers fall out of them sooner.
     pub log_bytes_max: usize,
+    /// What came of a frame waits so long for the rest of it, where there are several viewers. Zero: it waits for nothing.
+    pub gather: Duration,
     /// Pads the packets of a frame to one size, so that they go out in one GSO send.
     pub equal_size_padding: bool,
     /// How the packets of one viewer are paced.
@@ -50,6 +52,7 @@ impl Settings {
             keyframe_interval_min: Duration::from_millis(500),
             keyframe_age_max: Duration::from_millis(1_500),
             log_bytes_max: 16 << 20,
+            gather: Duration::from_millis(5),
             equal_size_padding: true,
             burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(1_000) },
             playout_delay: None,

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use wire::Bitrate;
+use wire::codec::MediaKind;
 
 use crate::batch::{Batch, Post, Posts};
 use crate::keyframe::KeyframeThrottle;
@@ -18,6 +19,9 @@ use crate::transport::IP_UDP_HEADERS;
 pub const TRACKS_MAX: usize = 8;
 /// Simulcast layers of a track at most.
 pub const LAYERS_MAX: usize = 4;
+
+/// Viewers from which on frames are gathered.
+const MANY: usize = 8;
 
 /// Bytes around a payload on a viewer's path: RTP header and extensions, SRTP tag, and what is below.
 const PACKET_OVERHEAD: usize = 12 + 8 + 16 + IP_UDP_HEADERS;
@@ -40,6 +44,8 @@ pub struct Stream {
     pub level: Option<u8>,
     /// Where it stands in its turn to serve its viewers.
     pub round: Round,
+    /// What came and waits for the rest of its frame.
+    pub gathered: Gathered,
 }
 
 /// A round serves each viewer of a stream once with all that it has not had yet.
@@ -51,6 +57,17 @@ pub struct Round {
     pub has_more: bool,
     /// Index of the viewer that is next.
     pub next_viewer: usize,
+}
+
+/// Packets of a frame that is not whole yet. Of what comes one by one, each packet alone would cost every viewer a send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gathered {
+    /// Something came that waits for nothing: the end of a frame, what came late, or sound.
+    pub is_ripe: bool,
+    /// When the first came that waits.
+    pub since: Option<Instant>,
+    /// Whether a timer is set, be it for these or for some that have left.
+    pub has_timer: bool,
 }
 
 /// One track of a stream.
@@ -133,6 +150,7 @@ impl Stream {
             mirrors: Vec::new(),
             level: None,
             round: Round::default(),
+            gathered: Gathered::default(),
         }
     }
 
@@ -146,6 +164,9 @@ impl Stream {
         let Some(track) = self.tracks.get_mut(usize::from(start.track)) else { return };
         let Some(layer) = track.layers.get_mut(usize::from(start.layer)) else { return };
         layer.push(start.epoch, meta, extensions, payload);
+        // What was lost and comes again may be all that a frame lacks.
+        let is_late = layer.log.newest() != Some(meta.seq);
+        self.gathered.is_ripe |= meta.marker || is_late || track.spec.codec.kind() != MediaKind::Video;
         if let Some(since) = track.order.due_since(meta.arrival) {
             track.look_at_rates(since, meta.arrival);
         }
@@ -205,9 +226,16 @@ impl Stream {
         if let Some(layer) = self.layer_mut(track, layer) {
             layer.clock = Some(clock);
         }
+        // Behind the packets that came before it: with a new start of the layer, a clock of the one before is forgotten.
+        self.post_batches(posts);
         for mirror in &self.mirrors {
             posts.push(mirror.to, Post::Clock { stream: self.id, track, layer, clock });
         }
+    }
+
+    /// Whether sending to all who want it costs much.
+    pub fn has_many_readers(&self) -> bool {
+        self.viewers.len() >= MANY || !self.mirrors.is_empty()
     }
 
     /// Takes a session that watches here from now on.

@@ -226,6 +226,9 @@ section! {
         /// Memory that each worker keeps of one layer's recent packets at most, for who is slow and for retransmissions.
         /// It takes as much as comes in two seconds; a layer of a higher rate than this holds in that time has less.
         log_max: Bytes = Bytes(rooms().log_bytes_max), between(Bytes::kib(256), Bytes::mib(1024));
+        /// What came of a frame waits so long at most for the rest of it, so that it goes out in one send. Nothing waits where all
+        /// viewers of a stream are on one worker, and fewer than eight. 0: never.
+        gather: Duration = rooms().gather, between(ms(0), ms(50));
         /// Pads the packets of a frame to one size, so that they go out in one GSO send.
         equal_size_padding: bool = rooms().equal_size_padding, any;
         /// Packets for one viewer in one send at most. More costs less CPU, fewer is gentler to small router buffers.

@@ -25,6 +25,7 @@ impl Rooms {
         debug_assert!(round.is_queued, "its turn has come");
         if round.next_viewer == 0 {
             round.has_more = false;
+            self.streams[stream].gathered.since = None;
         }
         while let Some(&key) = self.streams[stream].viewers.get(self.streams[stream].round.next_viewer) {
             self.look_ahead(stream);
@@ -48,6 +49,31 @@ impl Rooms {
             self.due.pop_front();
         }
         Progress::Done
+    }
+
+    /// A packet of the stream came from its publisher: its viewers get it with the rest of its frame, or when that takes long.
+    pub(super) fn gather(&mut self, now: Instant, key: usize) {
+        let (stream, patience) = (&mut self.streams[key], self.settings.gather);
+        if std::mem::take(&mut stream.gathered.is_ripe) || patience.is_zero() || !stream.has_many_readers() {
+            return self.queue_stream(key);
+        }
+        let at = *stream.gathered.since.get_or_insert(now) + patience;
+        if !std::mem::replace(&mut stream.gathered.has_timer, true) {
+            self.wheel.insert(at, Timer::Gather(key));
+        }
+    }
+
+    pub(super) fn handle_gather_timeout(&mut self, now: Instant, key: usize) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.gathered.has_timer = false;
+        match stream.gathered.since.map(|since| since + self.settings.gather) {
+            Some(at) if at > now => {
+                stream.gathered.has_timer = true;
+                self.wheel.insert(at, Timer::Gather(key));
+            }
+            Some(_) => self.queue_stream(key),
+            None => {}
+        }
     }
 
     /// Packets of the stream came that its viewers have not had.

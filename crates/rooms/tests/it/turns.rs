@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rooms::spec::{DownTrackSpec, ExtensionIds, SessionId, StreamId};
+use rooms::batch::Post;
+use rooms::spec::{Command, DownTrackSpec, ExtensionIds, SessionId, StreamId, WorkerId};
 use sim::bare::{Sink, down_track, path};
 use wire::Product;
 use wire::rtp::RtpPacket;
@@ -85,6 +86,85 @@ fn what_comes_in_the_middle_of_a_round_goes_to_those_before_it_too() {
     sent.iter().for_each(|(to, _)| *counts.entry(*to).or_insert(0) += 1);
     assert_eq!(counts.len(), VIEWERS as usize);
     assert!(counts.values().all(|count| *count == 2 * PACKETS), "{counts:?}");
+}
+
+/// How many datagrams go out behind each packet of a frame.
+fn one_by_one(world: &mut World) -> [usize; PACKETS] {
+    world.next_frame(LARGE_PUBLISHER, false).map(|mut packet| {
+        world.receive(LARGE_PUBLISHER, &mut packet);
+        world.drain().len()
+    })
+}
+
+#[test]
+fn many_viewers_get_what_comes_packet_by_packet_when_its_frame_is_whole() {
+    for (viewers, expected) in [(7, [7, 7, 7]), (8, [0, 0, 8 * PACKETS])] {
+        let mut world = two_streams(viewers);
+        world.frame(LARGE_PUBLISHER, true);
+        world.drain();
+        assert_eq!(one_by_one(&mut world), expected, "{viewers} viewers");
+    }
+}
+
+#[test]
+fn a_frame_that_does_not_become_whole_is_waited_for_five_milliseconds() {
+    let mut world = two_streams(8);
+    world.frame(LARGE_PUBLISHER, true);
+    world.drain();
+    let [mut first, mut second, mut last] = world.next_frame(LARGE_PUBLISHER, false);
+    let ms = Duration::from_millis(1);
+    world.receive(LARGE_PUBLISHER, &mut first);
+    let since = world.now;
+    world.now += ms;
+    world.receive(LARGE_PUBLISHER, &mut second);
+    assert!(world.drain().is_empty());
+    world.now = since + 4 * ms;
+    world.rooms.handle_timeout(world.now, &mut world.out);
+    assert!(world.drain().is_empty());
+    world.now = since + 6 * ms;
+    world.rooms.handle_timeout(world.now, &mut world.out);
+    assert_eq!(world.drain().len(), 8 * 2);
+    world.receive(LARGE_PUBLISHER, &mut last);
+    assert_eq!(world.drain().len(), 8);
+    // The timer is set anew for each.
+    let [mut first, ..] = world.next_frame(LARGE_PUBLISHER, false);
+    world.receive(LARGE_PUBLISHER, &mut first);
+    world.now += 6 * ms;
+    world.rooms.handle_timeout(world.now, &mut world.out);
+    assert_eq!(world.drain().len(), 8);
+}
+
+#[test]
+fn another_worker_gets_a_frame_as_one() {
+    let mut world = two_streams(1);
+    world.command(Command::Mirror { stream: LARGE, to: WorkerId(1), on: true });
+    world.frame(LARGE_PUBLISHER, true);
+    world.drain();
+    let posted = |world: &mut World| {
+        let posts: Vec<Post> = std::iter::from_fn(|| world.rooms.poll_post()).map(|(_, post)| post).collect();
+        let count = |post: &Post| if let Post::Packets(batch) = post { batch.packets().count() } else { 0 };
+        posts.iter().map(count).collect::<Vec<_>>()
+    };
+    posted(&mut world);
+    let frame = world.next_frame(LARGE_PUBLISHER, false).map(|mut packet| {
+        world.receive(LARGE_PUBLISHER, &mut packet);
+        world.drain();
+        posted(&mut world)
+    });
+    assert_eq!(frame, [vec![], vec![], vec![PACKETS]]);
+}
+
+#[test]
+fn what_comes_late_waits_for_nothing() {
+    let mut world = two_streams(8);
+    world.frame(LARGE_PUBLISHER, true);
+    world.drain();
+    let [mut first, mut lost, mut last] = world.next_frame(LARGE_PUBLISHER, false);
+    world.receive(LARGE_PUBLISHER, &mut first);
+    world.receive(LARGE_PUBLISHER, &mut last);
+    assert_eq!(world.drain().len(), 8 * 2);
+    world.receive(LARGE_PUBLISHER, &mut lost);
+    assert_eq!(world.drain().len(), 8);
 }
 
 /// A viewer of a small stream, and what it has had of so many frames.

@@ -103,10 +103,15 @@ impl World {
 
     /// A frame arrives from a publisher; the first has to be a keyframe.
     pub fn frame(&mut self, publisher: SessionId, is_keyframe: bool) {
-        let source = self.sources.get_mut(&publisher).expect("a publisher");
-        for mut datagram in source.next_frame(PACKETS, is_keyframe) {
+        for mut datagram in self.next_frame(publisher, is_keyframe) {
             self.receive(publisher, &mut datagram);
         }
+    }
+
+    /// A frame that a publisher has yet to send.
+    pub fn next_frame(&mut self, publisher: SessionId, is_keyframe: bool) -> [Vec<u8>; PACKETS] {
+        let source = self.sources.get_mut(&publisher).expect("a publisher");
+        source.next_frame(PACKETS, is_keyframe).try_into().expect("so many packets")
     }
 
     /// A datagram arrives from a session's peer.
