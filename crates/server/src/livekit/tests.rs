@@ -342,7 +342,7 @@ async fn the_api_speaks_protobuf() {
 async fn the_api_reads_json_in_either_style_and_writes_all_fields_as_the_proto_files_have_them() {
     let server = Server::start(|_| {}).await;
     for (name, number) in [("max_participants", 3), ("maxParticipants", 4)] {
-        let request = json!({ "name": "room", name: number }).to_string();
+        let request = json!({ "name": name, name: number }).to_string();
         let (_, body) = server.call("CreateRoom", "application/json", &to_do_everything(), request.as_bytes()).await;
         let room: Value = serde_json::from_slice(&body).expect("JSON");
         assert_eq!((&room["max_participants"], &room["num_publishers"]), (&json!(number), &json!(0)));
@@ -407,6 +407,39 @@ async fn webhooks_are_signed_and_sent_again_when_they_are_not_taken() {
     let claims = server.hub.verify(headers["authorization"].to_str().expect("text")).expect("a token");
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &body);
     assert_eq!(claims.sha256, STANDARD.encode(digest));
+}
+
+#[tokio::test]
+async fn the_webhooks_of_one_room_come_in_order_and_wait_for_no_other_rooms() {
+    let (sender, mut received) = mpsc::channel(100);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let url = format!("http://{}/hook", listener.local_addr().expect("bound"));
+    let handler = move |body: Bytes| {
+        let event: Value = serde_json::from_slice(&body).expect("JSON");
+        let [event, room] =
+            [&event["event"], &event["room"]["name"]].map(|text| text.as_str().expect("text").to_owned());
+        let is_taken = room != "stuck";
+        sender.try_send((event, room)).expect("room");
+        async move { if is_taken { StatusCode::OK } else { std::future::pending().await } }
+    };
+    let router = axum::Router::new().route("/hook", post(handler));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+
+    let server = Server::start(|settings| settings.webhook_urls = vec![url]).await;
+    for room in ["stuck", "room"] {
+        let body = format!(r#"{{"name":"{room}"}}"#);
+        server.call("CreateRoom", "application/json", &to_do_everything(), body.as_bytes()).await;
+        let body = format!(r#"{{"room":"{room}"}}"#);
+        server.call("DeleteRoom", "application/json", &to_do_everything(), body.as_bytes()).await;
+    }
+    let mut came = Vec::new();
+    while came.len() < 3 {
+        came.push(tokio::time::timeout(PATIENCE, received.recv()).await.expect("in time").expect("a webhook"));
+    }
+    let of =
+        |name| came.iter().filter(move |(_, room)| room == name).map(|(event, _)| event.as_str()).collect::<Vec<_>>();
+    assert_eq!(of("room"), ["room_started", "room_finished"]);
+    assert_eq!(of("stuck"), ["room_started"], "what is behind it waits");
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 //! Webhooks: what happens in rooms, told to who runs the application.
 //!
-//! In: events of the hub. Out: for each URL, one after the other, a POST with the event as JSON and a token whose `sha256`
-//! is the body's, signed with the first API key. What is not taken is sent again after one, two and four seconds, and then
-//! given up and counted; meanwhile `WAITING_MAX` events wait, and further ones are dropped.
+//! In: events of the hub. Out: for each URL a POST with the event as JSON and a token whose `sha256` is the body's, signed with
+//! the first API key. Those of one room are told one after the other, and no room waits for another's: so many as `AT_ONCE` are told
+//! at a time. What is not taken is sent again after one, two and four seconds, and then given up and counted; meanwhile
+//! `WAITING_MAX` events wait twice, in the way here and behind their room's, and further ones are dropped.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use aws_lc_rs::digest;
@@ -24,12 +26,18 @@ use livekit::proto::WebhookEvent;
 use livekit::token::{Claims, Keys};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use wire::{Budget, Rate};
 
 use super::settings::Settings;
 
 /// Events that wait for one URL.
 pub const WAITING_MAX: usize = 1000;
+/// Rooms whose events one URL is told at a time.
+const AT_ONCE: usize = 32;
+/// How often the log says that an event was given up.
+const TOLD: Rate = Rate { burst: 1, interval: Duration::from_secs(10) };
 /// Within this a URL has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Of an answer; nobody reads it.
@@ -43,8 +51,13 @@ pub type Inlet = mpsc::Sender<Arc<WebhookEvent>>;
 
 /// Tells one URL.
 pub struct Teller {
-    url: Uri,
     events: mpsc::Receiver<Arc<WebhookEvent>>,
+    way: Arc<Way>,
+}
+
+/// How one URL is told.
+struct Way {
+    url: Uri,
     keys: Arc<Keys>,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     given_up: Arc<AtomicU64>,
@@ -75,7 +88,7 @@ impl Webhooks {
             let (inlet, events) = mpsc::channel(WAITING_MAX);
             let (keys, client, given_up) = (keys.clone(), client.clone(), webhooks.given_up.clone());
             webhooks.inlets.push(inlet);
-            webhooks.tellers.push(Teller { url, events, keys, client, given_up });
+            webhooks.tellers.push(Teller { events, way: Arc::new(Way { url, keys, client, given_up }) });
         }
         Ok(webhooks)
     }
@@ -94,19 +107,69 @@ fn client() -> anyhow::Result<Client<HttpsConnector<HttpConnector>, Full<Bytes>>
 
 impl Teller {
     /// Tells of each event, until nobody has any more.
-    pub async fn run(mut self) {
-        while let Some(event) = self.events.recv().await {
-            let Ok(body) = serde_json::to_vec(&*event) else { continue };
-            let mut pauses = PAUSES.into_iter();
-            while let Err(error) = self.tell(&body).await {
-                tracing::debug!(url = %self.url, event = %event.event, %error, "a webhook was not taken");
-                let Some(pause) = pauses.next() else {
-                    self.given_up.fetch_add(1, Ordering::Relaxed);
-                    break;
-                };
-                sleep(pause).await;
+    pub async fn run(self) {
+        let Teller { mut events, way } = self;
+        // By the room: what waits behind the event that is told.
+        let mut waiting: HashMap<String, VecDeque<Arc<WebhookEvent>>> = HashMap::new();
+        let (mut count, mut budget) = (0, Budget::new(Instant::now()));
+        let mut told: JoinSet<(Arc<WebhookEvent>, bool)> = JoinSet::new();
+        let begin = |told: &mut JoinSet<_>, event: Arc<WebhookEvent>| {
+            let way = way.clone();
+            told.spawn(async move {
+                let is_taken = way.deliver(&event).await;
+                (event, is_taken)
+            });
+        };
+        loop {
+            let has_room = count < WAITING_MAX && told.len() < AT_ONCE;
+            tokio::select! {
+                Some(Ok((event, is_taken))) = told.join_next() => {
+                    if !is_taken && budget.take(Instant::now(), TOLD) {
+                        tracing::warn!(url = %way.url, event = %event.event, "a webhook was given up");
+                    }
+                    let room = room_of(&event);
+                    match waiting.get_mut(room).and_then(VecDeque::pop_front) {
+                        Some(next) => {
+                            count -= 1;
+                            begin(&mut told, next);
+                        }
+                        None => _ = waiting.remove(room),
+                    }
+                }
+                Some(event) = events.recv(), if has_room => match waiting.get_mut(room_of(&event)) {
+                    Some(behind) => {
+                        count += 1;
+                        behind.push_back(event);
+                    }
+                    None => {
+                        waiting.insert(room_of(&event).to_owned(), VecDeque::new());
+                        begin(&mut told, event);
+                    }
+                },
+                else => return,
             }
         }
+    }
+}
+
+fn room_of(event: &WebhookEvent) -> &str {
+    event.room.as_ref().map_or("", |room| &room.name)
+}
+
+impl Way {
+    /// Tells of one event until it is taken, or was told often enough. Returns whether it was taken.
+    async fn deliver(&self, event: &WebhookEvent) -> bool {
+        let Ok(body) = serde_json::to_vec(event) else { return true };
+        let mut pauses = PAUSES.into_iter();
+        while let Err(error) = self.tell(&body).await {
+            tracing::debug!(url = %self.url, event = %event.event, %error, "a webhook was not taken");
+            let Some(pause) = pauses.next() else {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                return false;
+            };
+            sleep(pause).await;
+        }
+        true
     }
 
     async fn tell(&self, body: &[u8]) -> anyhow::Result<()> {
