@@ -11,7 +11,7 @@ use livekit_protocol::{
 };
 
 use crate::directory::Number;
-use crate::limits;
+use crate::limits::{self, TooLong};
 use crate::media::Channel;
 use crate::room::Room;
 use crate::token::{RoomConfig, VideoGrant};
@@ -64,8 +64,8 @@ pub enum Refusal {
     NoSuchTrack,
     #[error("no room is named, or the one in which the participant is")]
     NoName,
-    #[error("name, metadata or attributes are too long")]
-    TooLong,
+    #[error("{0}")]
+    TooLong(#[from] TooLong),
     #[error("there are too many rooms")]
     TooManyRooms,
     #[error("the room is full")]
@@ -83,7 +83,7 @@ impl Refusal {
             // As LiveKit says it.
             Refusal::NotAllowed => ("unauthenticated", 401),
             Refusal::NoSuchRoom | Refusal::NoSuchParticipant | Refusal::NoSuchTrack => ("not_found", 404),
-            Refusal::NoName | Refusal::TooLong => ("invalid_argument", 400),
+            Refusal::NoName | Refusal::TooLong(_) => ("invalid_argument", 400),
             Refusal::TooManyRooms | Refusal::RoomFull => ("resource_exhausted", 429),
             Refusal::MayNotUnmute => ("failed_precondition", 412),
             Refusal::NotServed => ("unimplemented", 501),
@@ -131,36 +131,17 @@ impl Request {
 
 /// What a request for a room says of it.
 pub(crate) fn wanted(request: &CreateRoomRequest) -> Result<RoomConfig, Refusal> {
-    match (request.name.len(), request.metadata.len()) {
-        (0, _) => Err(Refusal::NoName),
-        (name, metadata) if name > limits::NAME_BYTES_MAX || metadata > limits::METADATA_BYTES_MAX => {
-            Err(Refusal::TooLong)
-        }
-        _ => Ok(RoomConfig {
-            empty_timeout: request.empty_timeout,
-            departure_timeout: request.departure_timeout,
-            max_participants: request.max_participants,
-            metadata: request.metadata.clone(),
-        }),
+    if request.name.is_empty() {
+        return Err(Refusal::NoName);
     }
-}
-
-/// A room that is there already becomes as it is wanted.
-pub(crate) fn change(room: &mut Room, wanted: &RoomConfig, turn: &mut Turn<'_>) {
-    let seconds = |seconds: u32| std::time::Duration::from_secs(u64::from(seconds));
-    if wanted.empty_timeout > 0 {
-        room.empty_timeout = seconds(wanted.empty_timeout);
-    }
-    if wanted.departure_timeout > 0 {
-        room.departure_timeout = seconds(wanted.departure_timeout);
-    }
-    if wanted.max_participants > 0 {
-        room.participants_max = wanted.max_participants;
-    }
-    if !wanted.metadata.is_empty() {
-        room.metadata.clone_from(&wanted.metadata);
-        room.send_room_update(turn);
-    }
+    TooLong::check("the name", request.name.len(), limits::NAME_BYTES_MAX)?;
+    TooLong::check("the metadata", request.metadata.len(), limits::METADATA_BYTES_MAX)?;
+    Ok(RoomConfig {
+        empty_timeout: request.empty_timeout,
+        departure_timeout: request.departure_timeout,
+        max_participants: request.max_participants,
+        metadata: request.metadata.clone(),
+    })
 }
 
 /// Does what is asked of one room.
@@ -190,10 +171,8 @@ pub(crate) fn handle(room: &mut Room, request: Request, turn: &mut Turn<'_>) -> 
             Ok(Answer::Nothing)
         }
         Request::SendData(request) => send_data(room, request, turn),
-        Request::UpdateRoomMetadata(request) if request.metadata.len() > limits::METADATA_BYTES_MAX => {
-            Err(Refusal::TooLong)
-        }
         Request::UpdateRoomMetadata(request) => {
+            TooLong::check("the metadata", request.metadata.len(), limits::METADATA_BYTES_MAX)?;
             room.metadata = request.metadata;
             room.send_room_update(turn);
             Ok(Answer::Room(room.info()))
@@ -219,9 +198,13 @@ fn mute(room: &mut Room, request: &MuteRoomTrackRequest, turn: &mut Turn<'_>) ->
     if !request.muted && !turn.config.remote_unmute {
         return Err(Refusal::MayNotUnmute);
     }
-    let track = publish::mute(room, who, &request.track_sid, request.muted, turn).ok_or(Refusal::NoSuchTrack)?;
+    if !publish::is_announced(room, who, &request.track_sid) {
+        return Err(Refusal::NoSuchTrack);
+    }
+    // First: SDKs answer news of a track that is muted, while they have it unmuted, by unmuting it.
     let (sid, muted) = (request.track_sid.clone(), request.muted);
     room.send(who, Message::Mute(MuteTrackRequest { sid, muted }), turn);
+    let track = publish::mute(room, who, &request.track_sid, request.muted, turn).ok_or(Refusal::NoSuchTrack)?;
     Ok(Answer::Track(MuteRoomTrackResponse { track: Some(track) }))
 }
 
@@ -232,7 +215,7 @@ fn update_participant(
 ) -> Result<Answer, Refusal> {
     let who = find(room, &request.identity)?;
     let UpdateParticipantRequest { name, metadata, attributes, permission, .. } = &request;
-    profile::set(room, who, name, metadata, attributes, turn).map_err(|_| Refusal::TooLong)?;
+    profile::set(room, who, name, metadata, attributes, turn)?;
     if let Some(permission) = permission {
         profile::set_permission(room, who, permission.clone(), turn);
     }
@@ -241,9 +224,7 @@ fn update_participant(
 
 #[allow(deprecated, reason = "older applications say these fields")]
 fn send_data(room: &mut Room, request: SendDataRequest, turn: &mut Turn<'_>) -> Result<Answer, Refusal> {
-    if request.data.len() > limits::DATA_BYTES_MAX {
-        return Err(Refusal::TooLong);
-    }
+    TooLong::check("the data", request.data.len(), limits::DATA_BYTES_MAX)?;
     let channel = match request.kind() {
         data_packet::Kind::Reliable => Channel::Reliable,
         data_packet::Kind::Lossy => Channel::Lossy,

@@ -69,3 +69,18 @@ pub const TOKEN_HOLDS: Duration = Duration::from_secs(600);
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 /// How long somebody whose path is lost may take to come back.
 pub const RESUME_WITHIN: Duration = Duration::from_secs(15);
+
+/// Something is longer than what is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} has at most {max} bytes, and here {len}")]
+pub struct TooLong {
+    what: &'static str,
+    len: usize,
+    max: usize,
+}
+
+impl TooLong {
+    pub(crate) fn check(what: &'static str, len: usize, max: usize) -> Result<(), TooLong> {
+        if len > max { Err(TooLong { what, len, max }) } else { Ok(()) }
+    }
+}

@@ -7,7 +7,7 @@ use livekit_protocol::signal_response::Message;
 use livekit_protocol::{ParticipantPermission, RequestResponse, UpdateParticipantMetadata};
 
 use crate::directory::Number;
-use crate::limits;
+use crate::limits::{self, TooLong};
 use crate::room::{Room, When};
 use crate::turn::Turn;
 use crate::{presence, publish, subscribe};
@@ -15,25 +15,21 @@ use crate::{presence, publish, subscribe};
 /// A client changes what is said of it, and hears how that went.
 pub(crate) fn handle_update(room: &mut Room, who: Number, update: UpdateParticipantMetadata, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get(&who) else { return };
-    let reason = match member.permission.can_update_metadata {
-        false => Reason::NotAllowed,
+    let (reason, message) = match member.permission.can_update_metadata {
+        false => (Reason::NotAllowed, "the token does not allow it (canUpdateOwnMetadata)".to_owned()),
         true => match set(room, who, &update.name, &update.metadata, &update.attributes, turn) {
-            Ok(()) => Reason::Ok,
-            Err(TooLong) => Reason::LimitExceeded,
+            Ok(()) => (Reason::Ok, String::new()),
+            Err(too_long) => (Reason::LimitExceeded, too_long.to_string()),
         },
     };
     let response = RequestResponse {
         request_id: update.request_id,
         reason: reason as i32,
-        message: String::new(),
+        message,
         request: Some(Asked::UpdateMetadata(update)),
     };
     room.send(who, Message::RequestResponse(response), turn);
 }
-
-/// Name, metadata or attributes are longer than what is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
 
 /// Changes what is not empty; an attribute that is empty is removed.
 pub(crate) fn set(
@@ -53,12 +49,9 @@ pub(crate) fn set(
         };
     }
     let attribute_bytes: usize = merged.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if name.len() > limits::NAME_BYTES_MAX
-        || metadata.len() > limits::METADATA_BYTES_MAX
-        || attribute_bytes > limits::ATTRIBUTES_BYTES_MAX
-    {
-        return Err(TooLong);
-    }
+    TooLong::check("the name", name.len(), limits::NAME_BYTES_MAX)?;
+    TooLong::check("the metadata", metadata.len(), limits::METADATA_BYTES_MAX)?;
+    TooLong::check("all attributes together", attribute_bytes, limits::ATTRIBUTES_BYTES_MAX)?;
     let kept = |new: &str, old: &str| if new.is_empty() { old.to_owned() } else { new.to_owned() };
     let (name, metadata) = (kept(name, &member.name), kept(metadata, &member.metadata));
     if (&name, &metadata, &merged) == (&member.name, &member.metadata, &member.attributes) {

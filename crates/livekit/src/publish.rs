@@ -70,7 +70,15 @@ fn send_published(room: &Room, who: Number, cid: String, track: TrackInfo, turn:
 
 /// Says how a request went.
 pub(crate) fn answer(room: &Room, who: Number, reason: Reason, asked: Asked, turn: &mut Turn<'_>) {
-    let (reason, message) = (reason as i32, String::new());
+    let message = match reason {
+        Reason::Ok | Reason::Queued => "",
+        Reason::NotFound => "there is no such track",
+        Reason::NotAllowed => "the token does not allow this source",
+        Reason::LimitExceeded => "there are too many tracks",
+        Reason::UnsupportedType => "tracks of this type are not taken",
+        _ => "a name is too long, or cid is empty",
+    };
+    let (reason, message) = (reason as i32, message.to_owned());
     room.send(
         who,
         Message::RequestResponse(RequestResponse { request_id: 0, reason, message, request: Some(asked) }),
@@ -276,6 +284,13 @@ pub(crate) fn mute(room: &mut Room, who: Number, sid: &str, is_muted: bool, turn
         room.announce(who, When::Now, true, turn);
     }
     Some(info)
+}
+
+/// Whether somebody has announced a track of that sid, which may be published by now.
+pub(crate) fn is_announced(room: &Room, who: Number, sid: &str) -> bool {
+    let is_pending =
+        room.members.get(&who).is_some_and(|member| member.pending.iter().any(|pending| pending.info.sid == sid));
+    is_pending || room.tracks.get(sid).is_some_and(|track| track.publisher == who && !track.is_of_another_room)
 }
 
 pub(crate) fn handle_mute(room: &mut Room, who: Number, request: MuteTrackRequest, turn: &mut Turn<'_>) {

@@ -12,8 +12,9 @@ use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_request::Message as Signal;
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
-    DisconnectReason, ForwardParticipantRequest, GetDataBlobRequest, ListRoomsResponse, MoveParticipantRequest, Ping,
-    Pong, RequestResponse, RoomEndReason, SignalRequest, StoreDataBlobRequest, TrackSource,
+    DisconnectReason, ForwardParticipantRequest, GetDataBlobRequest, ListParticipantsResponse, ListRoomsResponse,
+    MoveParticipantRequest, Ping, Pong, RequestResponse, RoomEndReason, SignalRequest, StoreDataBlobRequest,
+    TrackSource,
 };
 
 use crate::admin::{self, Answer, Refusal};
@@ -21,7 +22,7 @@ use crate::config::{Config, Now};
 use crate::directory::{Directory, Number, RoomNumber};
 use crate::forwarding::{Forward, Look};
 use crate::join::{Join, Refused};
-use crate::limits;
+use crate::limits::{self, TooLong};
 use crate::media::{Event, SessionId, TrackId};
 use crate::output::{ConnectionId, Outbox};
 use crate::room::{Room, Timer};
@@ -126,7 +127,7 @@ impl Rooms {
         }
         self.check(&join)?;
         let wanted = join.claims.room_config.clone().unwrap_or_default();
-        let number = self.open(join.room(), &wanted, now, out).0;
+        let number = self.open(join.room(), &wanted, now, out);
         self.with(number, now, out, |room, turn| presence::join(room, join, turn)).ok_or(Refused::NoSuchRoom)
     }
 
@@ -188,13 +189,9 @@ impl Rooms {
                 if !self.by_name.contains_key(&request.name) && self.rooms.len() >= limits::ROOMS_MAX {
                     return Err(Refusal::TooManyRooms);
                 }
-                let (number, is_new) = self.open(&request.name, &wanted, now, out);
-                let info = self.with(number, now, out, |room, turn| {
-                    if !is_new {
-                        admin::change(room, &wanted, turn);
-                    }
-                    room.info()
-                });
+                // One that is there stays as it is.
+                let number = self.open(&request.name, &wanted, now, out);
+                let info = self.rooms.get(&number).map(Room::info);
                 info.map(Answer::Room).ok_or(Refusal::NoSuchRoom)
             }
             admin::Request::ListRooms(request) => {
@@ -204,6 +201,10 @@ impl Rooms {
             }
             admin::Request::MoveParticipant(request) => self.move_participant(now, request, out),
             admin::Request::ForwardParticipant(request) => self.forward_participant(now, request, out),
+            admin::Request::ListParticipants(request) if !self.by_name.contains_key(&request.room) => {
+                // Nobody is in a room that is not there.
+                Ok(Answer::Participants(ListParticipantsResponse::default()))
+            }
             _ => {
                 let number = request.room().and_then(|name| self.by_name.get(name)).copied();
                 let number = number.ok_or(Refusal::NoSuchRoom)?;
@@ -267,10 +268,10 @@ impl Rooms {
             _ if member.transports.sessions().is_empty() => return Err(Refusal::NoSuchParticipant),
             Some(to) if to.is_full_for(identity, member.is_dependent()) => return Err(Refusal::RoomFull),
             None if self.rooms.len() >= limits::ROOMS_MAX => return Err(Refusal::TooManyRooms),
-            None if destination.len() > limits::NAME_BYTES_MAX => return Err(Refusal::TooLong),
-            _ => {}
+            None => TooLong::check("the name", destination.len(), limits::NAME_BYTES_MAX)?,
+            Some(_) => {}
         }
-        let (to, _) = self.open(destination, &RoomConfig::default(), now, out);
+        let to = self.open(destination, &RoomConfig::default(), now, out);
         Ok((from, who, to))
     }
 
@@ -303,17 +304,17 @@ impl Rooms {
         Sizes { rooms: self.rooms.len(), participants, connections, sessions, tracks }
     }
 
-    /// The room of that name, opened if it is not there; and whether it was.
-    fn open(&mut self, name: &str, wanted: &RoomConfig, now: Now, out: &mut Outbox) -> (RoomNumber, bool) {
+    /// The room of that name, opened if it is not there.
+    fn open(&mut self, name: &str, wanted: &RoomConfig, now: Now, out: &mut Outbox) -> RoomNumber {
         if let Some(number) = self.by_name.get(name) {
-            return (*number, false);
+            return *number;
         }
         let number = RoomNumber(self.directory.number());
         let room = Room::new(number, name, wanted, now, &self.config, &mut self.sids);
         self.by_name.insert(name.to_owned(), number);
         self.rooms.insert(number, room);
         self.with(number, now, out, |room, turn| webhook::room("room_started", room, turn));
-        (number, true)
+        number
     }
 
     /// Does something in a room, and sees to what comes of it: the packet path is told, the room's time is noted.
