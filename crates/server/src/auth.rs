@@ -98,7 +98,7 @@ pub enum Refusal {
 #[allow(missing_docs, reason = "each says itself what it is")]
 pub enum KeyError {
     #[error(
-        "nobody could get in: set auth.hs256_secret (openssl rand -base64 32) or auth.eddsa_public_key, or start with --dev to need no token"
+        "nobody could get in: set auth.hs256_secret (openssl rand -base64 32) or auth.eddsa_public_key, or for rooms alone livekit.keys (MILLRACE_LIVEKIT_KEYS=KEY:SECRET), or start with --dev to need no token"
     )]
     NoKey,
     #[error("auth.dev lets everyone do everything, and {0} says who may: leave one of them out")]

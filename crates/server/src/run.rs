@@ -540,7 +540,9 @@ fn announce(
     if config.auth.dev {
         text += &line("who may do what", "whoever reaches HTTP may do everything (auth.dev)".to_owned());
     } else if config.auth.hs256_secret.is_none() && config.auth.eddsa_public_key.is_none() {
-        text += &line("the API", "closed to all, as no token can be good: set auth.hs256_secret".to_owned());
+        let rooms = if config.livekit.keys.is_empty() { "" } else { "; rooms are open to tokens of livekit.keys" };
+        text +=
+            &line("WHIP, WHEP, API", format!("closed to all, as no token can be good: set auth.hs256_secret{rooms}"));
     }
     // Nobody has to read it.
     std::io::stdout().write_all(text.as_bytes()).ok();

@@ -3,9 +3,9 @@
 //! Every answer says that pages of any origin may read it, errors too: a browser that may not read a 404 takes the server
 //! for unreachable. Who may do what is in the token.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -14,8 +14,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use livekit::join::Join;
 use livekit::token::{Claims, TokenError};
+use wire::{Budget, Rate};
 
 use super::hub::{Hub, NotNow};
 use super::socket::{MESSAGE_BYTES_MAX, Signalling};
@@ -27,15 +29,20 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of memory for what comes by a signalling connection: each has them, and most messages are far smaller.
 const READ_BYTES: usize = 2 * 1024;
 
+/// How often the log says who was refused.
+const TOLD: Rate = Rate { burst: 20, interval: Duration::from_secs(1) };
+
 /// What a query says: a name and its value.
 type Pair = (String, String);
 type Pairs = Vec<Pair>;
 
 /// Everything, for a router that has more.
 pub fn routes(hub: Arc<Hub>) -> Router {
+    let budget = Arc::new(Mutex::new(Budget::new(Instant::now())));
     // Some clients that have the server's address with a slash at its end ask with two.
     paths("")
         .merge(paths("/"))
+        .layer(middleware::from_fn_with_state(budget, tell_of_refusals))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn(any_origin))
         .with_state(hub)
@@ -57,9 +64,14 @@ struct Plain(StatusCode, String);
 
 impl IntoResponse for Plain {
     fn into_response(self) -> Response {
-        (self.0, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], self.1).into_response()
+        let why = Extension(Why(self.1.clone()));
+        (self.0, why, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], self.1).into_response()
     }
 }
+
+/// Goes with an answer, for the log.
+#[derive(Clone)]
+pub(super) struct Why(pub(super) String);
 
 impl From<TokenError> for Plain {
     fn from(error: TokenError) -> Self {
@@ -177,6 +189,18 @@ async fn call(
         Ok((form, answer)) => twirp::write(form, &answer),
         Err(error) => twirp::Error::into_response(error),
     }
+}
+
+/// The log says who was refused and why, not what was asked for beside that: a token may stand there.
+async fn tell_of_refusals(State(budget): State<Arc<Mutex<Budget>>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let response = next.run(request).await;
+    if let Some(Why(why)) = response.extensions().get()
+        && budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now(), TOLD)
+    {
+        tracing::info!(path, status = response.status().as_u16(), why, "a request of LiveKit's protocol is refused");
+    }
+    response
 }
 
 /// Lets pages of any origin read the answer.

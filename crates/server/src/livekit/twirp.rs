@@ -4,6 +4,7 @@
 //! 64-bit numbers as text, as LiveKit writes it.
 //! Source: the Twirp wire protocol, version 7.
 
+use axum::Extension;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use livekit::admin::{Answer, Refusal, Request};
@@ -15,6 +16,8 @@ use livekit::token::TokenError;
 use prost::Message;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use super::routes::Why;
 
 const PROTOBUF: &str = "application/protobuf";
 const JSON: &str = "application/json";
@@ -75,7 +78,8 @@ impl IntoResponse for Error {
         };
         let body = json!({ "code": self.code, "msg": message }).to_string();
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
+        let why = Extension(Why(message.to_owned()));
+        (status, why, [(header::CONTENT_TYPE, JSON)], body).into_response()
     }
 }
 
