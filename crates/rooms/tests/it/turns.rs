@@ -88,6 +88,14 @@ fn what_comes_in_the_middle_of_a_round_goes_to_those_before_it_too() {
     assert!(counts.values().all(|count| *count == 2 * PACKETS), "{counts:?}");
 }
 
+/// The same, of which the large one has sent a keyframe.
+fn begun(viewers: u64) -> World {
+    let mut world = two_streams(viewers);
+    world.frame(LARGE_PUBLISHER, true);
+    world.drain();
+    world
+}
+
 /// How many datagrams go out behind each packet of a frame.
 fn one_by_one(world: &mut World) -> [usize; PACKETS] {
     world.next_frame(LARGE_PUBLISHER, false).map(|mut packet| {
@@ -99,18 +107,14 @@ fn one_by_one(world: &mut World) -> [usize; PACKETS] {
 #[test]
 fn many_viewers_get_what_comes_packet_by_packet_when_its_frame_is_whole() {
     for (viewers, expected) in [(7, [7, 7, 7]), (8, [0, 0, 8 * PACKETS])] {
-        let mut world = two_streams(viewers);
-        world.frame(LARGE_PUBLISHER, true);
-        world.drain();
+        let mut world = begun(viewers);
         assert_eq!(one_by_one(&mut world), expected, "{viewers} viewers");
     }
 }
 
 #[test]
 fn a_frame_that_does_not_become_whole_is_waited_for_five_milliseconds() {
-    let mut world = two_streams(8);
-    world.frame(LARGE_PUBLISHER, true);
-    world.drain();
+    let mut world = begun(8);
     let [mut first, mut second, mut last] = world.next_frame(LARGE_PUBLISHER, false);
     let ms = Duration::from_millis(1);
     world.receive(LARGE_PUBLISHER, &mut first);
@@ -156,9 +160,7 @@ fn another_worker_gets_a_frame_as_one() {
 
 #[test]
 fn what_comes_late_waits_for_nothing() {
-    let mut world = two_streams(8);
-    world.frame(LARGE_PUBLISHER, true);
-    world.drain();
+    let mut world = begun(8);
     let [mut first, mut lost, mut last] = world.next_frame(LARGE_PUBLISHER, false);
     world.receive(LARGE_PUBLISHER, &mut first);
     world.receive(LARGE_PUBLISHER, &mut last);

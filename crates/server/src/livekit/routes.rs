@@ -32,6 +32,9 @@ const READ_BYTES: usize = 2 * 1024;
 /// How often the log says who was refused.
 const TOLD: Rate = Rate { burst: 20, interval: Duration::from_secs(1) };
 
+/// What the log has of a path, and of a reason, at most.
+const TOLD_CHARS: usize = 200;
+
 /// What a query says: a name and its value.
 type Pair = (String, String);
 type Pairs = Vec<Pair>;
@@ -198,6 +201,8 @@ async fn tell_of_refusals(State(budget): State<Arc<Mutex<Budget>>>, request: Req
     if let Some(Why(why)) = response.extensions().get()
         && budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now(), TOLD)
     {
+        // Both may be as long as whoever asks likes.
+        let [path, why] = [&path, why].map(|text| text.chars().take(TOLD_CHARS).collect::<String>());
         tracing::info!(path, status = response.status().as_u16(), why, "a request of LiveKit's protocol is refused");
     }
     response

@@ -380,18 +380,22 @@ fn the_playlist_is_told_behind_the_bytes_and_forgets_before_they_are_gone() {
     hls.tell(|playlist| assert!(playlist.is_ended()));
 }
 
-#[test]
-fn parts_of_a_transport_stream_end_where_a_picture_begins() {
-    let hls = reflect::hls::Settings {
+/// HLS with segments of a second, in parts.
+fn in_parts() -> reflect::hls::Settings {
+    reflect::hls::Settings {
         container: Container::Ts,
         target: Duration::from_secs(1),
         window: None,
         part_target: Some(Duration::from_millis(200)),
         backlog_size: BACKLOG,
         first_number: 0,
-    };
+    }
+}
+
+#[test]
+fn parts_of_a_transport_stream_end_where_a_picture_begins() {
     let made = samples::ts(20, 1);
-    let mut harness = Harness::new(Settings { hls: Some(hls), ..settings(Framing::None) });
+    let mut harness = Harness::new(Settings { hls: Some(in_parts()), ..settings(Framing::None) });
     // Each piece ends within a picture.
     made.bytes.chunks(5 * 188).for_each(|bytes| harness.give(bytes).expect("room"));
     let (stream, hls) = (harness.stream(), harness.inlet.hls().expect("it is TS").clone());

@@ -56,15 +56,7 @@ fn a_source_goes_on_wherever_it_is_handed_over() {
 /// With parts, so that each seam counts; and what is read again is heard of twice by nobody.
 #[test]
 fn a_playlist_goes_on_wherever_its_stream_is_handed_over() {
-    let hls = reflect::hls::Settings {
-        container: Container::Ts,
-        target: Duration::from_secs(1),
-        window: None,
-        part_target: Some(Duration::from_millis(200)),
-        backlog_size: BACKLOG,
-        first_number: 7,
-    };
-    let settings = || Settings { hls: Some(hls), ..settings(Framing::None) };
+    let settings = || Settings { hls: Some(in_parts()), ..settings(Framing::None) };
     let text = |harness: &Harness| {
         let mut text = None;
         harness.inlet.hls().expect("it has one").tell(|playlist| text = playlist.text(""));
