@@ -8,9 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use aws_lc_rs::hmac;
 
-use crate::message::{
-    COOKIE, CRC, Class, FINGERPRINT_XOR, HEADER_LEN, Method, TransactionId, attribute, message_type, xor,
-};
+use crate::message::{COOKIE, Class, HEADER_LEN, Method, TransactionId, attribute, message_type, xor};
 
 /// What an answer is sealed with: the key that the request was proved with (RFC 8489 §9.2.5).
 #[derive(Clone, Debug)]
@@ -129,7 +127,7 @@ impl<'a> Writer<'a> {
     /// Adds FINGERPRINT.
     pub fn fingerprint(&mut self) -> &mut Self {
         self.set_length(8);
-        let crc = CRC.checksum(&self.buf[..self.len]) ^ FINGERPRINT_XOR;
+        let crc = wire::stun::fingerprint(&self.buf[..self.len]);
         self.number(attribute::FINGERPRINT, crc)
     }
 

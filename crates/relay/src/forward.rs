@@ -28,8 +28,7 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::ledger::Direction;
 use crate::message::{
-    COOKIE, CRC, Class, FINGERPRINT_XOR, Family, HEADER_LEN, Method, attribute, attribute_at, message_type, xor,
-    xor_address,
+    COOKIE, Class, Family, HEADER_LEN, Method, attribute, attribute_at, message_type, xor, xor_address,
 };
 use crate::rules::{self, Rules};
 use crate::settings::Settings;
@@ -412,7 +411,7 @@ fn read_send(segment: &[u8], index: usize) -> Option<(SocketAddr, Part)> {
             attribute::XOR_PEER_ADDRESS if peer.is_none() => peer = Some(xor_address(value, transaction)?),
             attribute::DATA if data.is_none() => data = Some(at + 4..at + 4 + value.len()),
             attribute::FINGERPRINT => {
-                let crc = CRC.checksum(&segment[..at]) ^ FINGERPRINT_XOR;
+                let crc = wire::stun::fingerprint(&segment[..at]);
                 let is_right = value == crc.to_be_bytes() && next == segment.len();
                 return is_right.then_some(()).and(Some((peer?, Part { segments: index..index + 1, bytes: data? })));
             }

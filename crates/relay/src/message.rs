@@ -8,18 +8,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
+pub use wire::stun::COOKIE;
+use wire::stun::fingerprint;
 
 /// Bytes of a message without attributes.
 pub const HEADER_LEN: usize = 20;
-
-/// The magic cookie (RFC 8489 §5).
-pub const COOKIE: [u8; 4] = 0x2112_a442_u32.to_be_bytes();
-
-/// What is behind `crc32` in FINGERPRINT (RFC 8489 §14.7).
-pub(crate) const FINGERPRINT_XOR: u32 = 0x5354_554e;
-
-/// The polynomial of FINGERPRINT, which is that of ITU V.42.
-pub(crate) const CRC: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISO_HDLC);
 
 /// Names a transaction (RFC 8489 §5).
 pub type TransactionId = [u8; 12];
@@ -375,7 +368,7 @@ impl<'a> Message<'a> {
     }
 
     fn check_fingerprint(&self, at: usize, value: &[u8]) -> Result<(), StunError> {
-        let crc = CRC.checksum(&self.bytes[..at]) ^ FINGERPRINT_XOR;
+        let crc = fingerprint(&self.bytes[..at]);
         if value == crc.to_be_bytes() { Ok(()) } else { Err(StunError::Fingerprint) }
     }
 
@@ -594,7 +587,7 @@ mod tests {
         let mut bytes = with_attributes(&[&unknown[..], &[0x80, 0x28, 0, 4, 0, 0, 0, 0]].concat());
         assert_eq!(Message::parse(&bytes).err(), Some(StunError::Fingerprint));
         let at = bytes.len() - 8;
-        let crc = (CRC.checksum(&bytes[..at]) ^ FINGERPRINT_XOR).to_be_bytes();
+        let crc = fingerprint(&bytes[..at]).to_be_bytes();
         bytes[at + 4..].copy_from_slice(&crc);
         let message = Message::parse(&bytes).expect("a message");
         assert_eq!((message.unknown(), message.has_fingerprint), (&[0x7f01, 0x24][..], true));

@@ -6,6 +6,17 @@
 
 const HEADER_LEN: usize = 20;
 
+/// The magic cookie (RFC 8489 §5).
+pub const COOKIE: [u8; 4] = 0x2112_a442_u32.to_be_bytes();
+
+/// FINGERPRINT's polynomial, that of ITU V.42.
+const CRC: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISO_HDLC);
+
+/// The value of FINGERPRINT (RFC 8489 §14.7) behind a message, whose length counts it already.
+pub fn fingerprint(message: &[u8]) -> u32 {
+    CRC.checksum(message) ^ 0x5354_554e
+}
+
 /// Attribute type (RFC 8489 §14.3).
 const USERNAME: u16 = 0x0006;
 
