@@ -100,7 +100,7 @@ impl KeySet {
     fn new(key: &[u8; KEY_LEN], auth: &[u8; HMAC_LEN], salt: [u8; SALT_LEN]) -> Result<Self, KeyError> {
         let key = UnboundCipherKey::new(&AES_128, key).map_err(|_| KeyError::Refused)?;
         let cipher = EncryptingKey::ctr(key).map_err(|_| KeyError::Refused)?;
-        Ok(KeySet { cipher, auth: HmacSha1::new(auth), salt })
+        Ok(KeySet { cipher, auth: HmacSha1::new(auth).ok_or(KeyError::Refused)?, salt })
     }
 
     /// Encrypts or decrypts. The block counter has 16 bits (RFC 3711 §4.1.1), more than the largest datagram needs.

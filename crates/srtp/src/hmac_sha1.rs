@@ -4,23 +4,26 @@
 //! Cost: four 64-byte blocks less than from scratch, because the hash states behind the padded key are kept: 40 bytes per
 //! key. Measured with SHA extensions, 1,228 bytes: 0.71 µs, where aws-lc-rs' HMAC takes 0.85 µs.
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use sha1::block_api::compress;
 
 const BLOCK_LEN: usize = 64;
-pub(crate) const HMAC_LEN: usize = 20;
+
+/// Bytes of a code.
+pub const HMAC_LEN: usize = 20;
 
 /// SHA-1's state before the first block (FIPS 180-4 §5.3.1).
 const INITIAL: State = State([0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0]);
 
 /// A key made ready.
-pub(crate) struct HmacSha1 {
+pub struct HmacSha1 {
     inner: State,
     outer: State,
 }
 
 impl HmacSha1 {
-    /// Takes a key no longer than a block.
-    pub(crate) fn new(key: &[u8; HMAC_LEN]) -> Self {
+    /// `None` for a key that is longer than a block, 64 bytes, which would have to be hashed first.
+    pub fn new(key: &[u8]) -> Option<Self> {
         let padded = |pad: u8| {
             let mut block = [pad; BLOCK_LEN];
             for (byte, key) in block.iter_mut().zip(key) {
@@ -30,12 +33,17 @@ impl HmacSha1 {
             compress(&mut state.0, &[block]);
             state
         };
-        HmacSha1 { inner: padded(0x36), outer: padded(0x5c) }
+        (key.len() <= BLOCK_LEN).then(|| HmacSha1 { inner: padded(0x36), outer: padded(0x5c) })
     }
 
     /// The code of `message`.
-    pub(crate) fn sign(&self, message: &[u8]) -> [u8; HMAC_LEN] {
+    pub fn sign(&self, message: &[u8]) -> [u8; HMAC_LEN] {
         self.outer.finish_after_block(&self.inner.finish_after_block(message))
+    }
+
+    /// Whether `code` is that of `message`.
+    pub fn verify(&self, message: &[u8], code: &[u8]) -> bool {
+        verify_slices_are_equal(&self.sign(message), code).is_ok()
     }
 }
 
@@ -76,18 +84,27 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_rfc_2202_3() {
-        let sign = |key: [u8; HMAC_LEN], message: &[u8]| HmacSha1::new(&key).sign(message).to_vec();
+        let sign = |key: [u8; HMAC_LEN], message: &[u8]| HmacSha1::new(&key).unwrap().sign(message).to_vec();
         assert_eq!(sign([0x0b; HMAC_LEN], b"Hi There"), hex("b617318655057264e28bc0b6fb378c8ef146be00"));
         assert_eq!(sign([0xaa; HMAC_LEN], &[0xdd; 50]), hex("125d7342b9ac11cd91a39af48aa17b4f63f175d3"));
     }
 
     #[test]
     fn every_length_agrees_with_another_implementation() {
-        let key = std::array::from_fn(|i| i as u8);
-        let (ours, theirs) = (HmacSha1::new(&key), hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &key));
+        let key: [u8; HMAC_LEN] = std::array::from_fn(|i| i as u8);
+        let (ours, theirs) = (HmacSha1::new(&key).unwrap(), hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &key));
         let message: Vec<u8> = (0..300_u32).map(|i| (i * 7) as u8).collect();
         for len in 0..=message.len() {
             assert_eq!(ours.sign(&message[..len]), hmac::sign(&theirs, &message[..len]).as_ref(), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_code_is_that_of_its_message_alone_and_keys_are_a_block_at_most() {
+        let hmac = HmacSha1::new(&[7; BLOCK_LEN]).unwrap();
+        let code = hmac.sign(b"message");
+        assert!(hmac.verify(b"message", &code) && !hmac.verify(b"massage", &code));
+        assert!(!hmac.verify(b"message", &code[..19]));
+        assert!(HmacSha1::new(&[7; BLOCK_LEN + 1]).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! SRTP and SRTCP: what leaves is sealed, what comes in is opened, both in place.
+//! SRTP and SRTCP: what leaves is sealed, what comes in is opened, both in place. And HMAC-SHA1, for who proves checks by it.
 //!
 //! In: whole RTP and RTCP packets, and the keys that one DTLS handshake gave (RFC 5764 §4.2).
 //! Out: the same bytes protected, or the plain bytes; an `SrtpError` for what is not the peer's own or not new.
@@ -24,6 +24,7 @@ mod suite;
 mod tests;
 mod window;
 
+pub use hmac_sha1::{HMAC_LEN, HmacSha1};
 pub use keys::{KeyError, Profile, SessionKeys};
 pub use opener::{Opener, SSRCS_MAX, SrtpError};
 pub use sealer::Sealer;
