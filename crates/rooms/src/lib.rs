@@ -5,6 +5,7 @@
 
 pub mod batch;
 mod bwe;
+mod consent;
 pub mod counters;
 mod down_track;
 mod downs;

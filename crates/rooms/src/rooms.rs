@@ -18,9 +18,10 @@ use slab::Slab;
 use wheel::Wheel;
 use wire::rtcp;
 use wire::rtp::{self, Kind};
-use wire::{Datagram, DatagramRun, LinkEvent, Outbox, Path, Product, Random, Rate, Token};
+use wire::{Datagram, DatagramRun, LinkEvent, LinkKind, Outbox, Path, Product, Random, Rate, Token};
 
 use crate::batch::{BatchPool, Post, Posts};
+use crate::consent::Consent;
 use crate::down_track::Progress;
 use crate::drops::DropReason;
 use crate::io::Io;
@@ -178,6 +179,23 @@ impl Rooms {
         if is_within { Sender::Session } else { Sender::Flood }
     }
 
+    /// Answers a check by which a peer asks from where it is whether it is still heard; false where it is no such one.
+    pub fn handle_consent_check(&mut self, now: Instant, path: &Path, data: &[u8], out: &mut Outbox) -> bool {
+        let Ok(key) = self.session_at(path) else { return false };
+        let Session { transport, consent, .. } = &mut self.sessions[key];
+        // A check proves the address of a TCP connection, which is for the negotiator to know.
+        if transport.path != *path || path.link.kind() != LinkKind::Datagrams {
+            return false;
+        }
+        let answer = consent.as_mut().and_then(|consent| consent.answer(now, data, path.remote));
+        let Some(answer) = answer else { return false };
+        transport.last_heard = now;
+        if !out.push(path, answer.bytes()) {
+            self.counters.drops.add(DropReason::OutboxFull);
+        }
+        true
+    }
+
     fn session_at(&self, path: &Path) -> Result<usize, DropReason> {
         self.places.holder(path).ok_or(DropReason::UnknownPeer)
     }
@@ -265,6 +283,11 @@ impl Rooms {
                     self.sessions[key].transport.last_heard = now;
                     // Should its place be another's.
                     self.claim_place(now, key);
+                }
+            }
+            Command::AnswerChecks { session, credentials } => {
+                if let Some(&key) = self.session_by_id.get(&session) {
+                    self.sessions[key].consent = credentials.and_then(|credentials| Consent::new(now, credentials));
                 }
             }
             Command::RemoveSession(session) => {

@@ -10,6 +10,7 @@ use wire::Budget;
 use wire::rtcp::{self, Packet};
 use wire::rtp::RtpPacket;
 
+use crate::consent::Consent;
 use crate::downs::Downs;
 use crate::drops::DropReason;
 use crate::io::Io;
@@ -35,6 +36,8 @@ pub struct Session {
     pub is_member: bool,
     /// What it may still send to the negotiator when others need the room, too.
     pub handshakes: Budget,
+    /// Answers its peer's checks, once they are known.
+    pub consent: Option<Consent>,
 }
 
 impl Session {
@@ -51,6 +54,7 @@ impl Session {
             is_member: false,
             timer: None,
             handshakes: Budget::new(now),
+            consent: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! What control tells a worker about sessions and streams, and what it hears back. Plain values: they cross threads.
 
+use std::fmt;
 use std::sync::Arc;
 
 use wire::codec::{Codec, Profile};
@@ -87,6 +88,21 @@ pub struct PeerSpec {
     /// Our CNAME, at most 64 bytes, for a peer that takes whole compounds only, with a report in front and a source
     /// description (RFC 3550 §6.1); `None` where RTCP of reduced size was negotiated (RFC 5506 §5).
     pub cname: Option<Arc<str>>,
+}
+
+/// What a peer's checks say and are proved by (RFC 8445 §7.2.2).
+#[derive(Clone, PartialEq, Eq)]
+pub struct IceCredentials {
+    /// Our user fragment, a colon and the peer's.
+    pub username: Box<str>,
+    /// Ours.
+    pub password: Box<str>,
+}
+
+impl fmt::Debug for IceCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IceCredentials").field("username", &self.username).finish_non_exhaustive()
+    }
 }
 
 /// What a publisher sends for one track of its stream.
@@ -208,6 +224,14 @@ pub enum Command {
     Consent {
         /// Which session.
         session: SessionId,
+    },
+    /// The rooms answer the peer's checks from where it is, which are proved by these; `None`: the negotiator answers all of
+    /// them, as at first.
+    AnswerChecks {
+        /// Which session.
+        session: SessionId,
+        /// Until its next restart.
+        credentials: Option<IceCredentials>,
     },
     /// The session is over; nothing is heard of it any more.
     RemoveSession(SessionId),

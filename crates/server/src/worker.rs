@@ -349,6 +349,9 @@ impl Product for Products {
                         continue;
                     }
                     let sender = self.rooms.handshake_sender(now, &path);
+                    if sender == Sender::Session && self.rooms.handle_consent_check(now, &path, data, out) {
+                        continue;
+                    }
                     // Handshakes are the one thing on the packet path that is copied to the heap.
                     let input = |ticket| Input::Datagram { path, data: (&*data).into(), ticket };
                     let ticket = self.shares.take(sender, negotiator.size());

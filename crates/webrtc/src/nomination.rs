@@ -35,6 +35,11 @@ impl Nomination {
         self.current.map(|current| current.remote)
     }
 
+    /// Whether the peer has nominated since it restarted last.
+    pub fn is_settled(&self) -> bool {
+        self.current.is_some() && !self.is_stale
+    }
+
     /// The peer restarted ICE: its old path goes on being used until it nominates again.
     pub fn restart(&mut self) {
         self.is_stale = true;

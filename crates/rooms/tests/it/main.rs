@@ -1,6 +1,7 @@
 //! Rooms by a clock that is set, without a socket.
 #![allow(clippy::unwrap_used)]
 
+mod checks;
 mod corpus;
 mod members;
 mod places;

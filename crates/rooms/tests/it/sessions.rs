@@ -141,17 +141,12 @@ fn over_tcp() -> (World, Path) {
     world.add_session(ANN);
     world.publish(ANN, FIRST);
     let tcp = Path { link: TCP, remote: addr(EVE), local: None };
-    open(&mut world, tcp);
+    world.open(tcp);
     world.command(Command::AddSession(PeerSpec { session: EVE, path: tcp, keys: keys(EVE).1, cname: None }));
     world.watch(EVE, FIRST, down_track(21));
     world.frame(ANN, true);
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS);
     (world, tcp)
-}
-
-fn open(world: &mut World, path: Path) {
-    let opened = LinkEvent::Opened { link: path.link, local: path.remote, remote: Some(path.remote) };
-    world.rooms.handle_link(world.now, Token::default(), opened, &mut world.out);
 }
 
 fn close(world: &mut World, path: Path) {
@@ -170,7 +165,7 @@ fn who_has_lost_a_tcp_connection_goes_on_over_another_path_where_it_was() {
     assert_eq!(media_to(EVE, &world.drain()), [], "it is gone for good");
 
     let other = Path { link: LinkId::new(LinkKind::Framed, 8, 1), ..tcp };
-    open(&mut world, other);
+    world.open(other);
     world.command(Command::MovePath { session: EVE, path: other });
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS, "the frame that was missed");
     // The end of the old one, heard late, is none of the new one.
@@ -198,7 +193,7 @@ fn who_has_lost_a_tcp_connection_and_has_no_other_path_ends_when_it_was_silent_f
 fn who_comes_by_a_tcp_connection_that_has_ended_meanwhile_ends_at_once() {
     let (mut world, tcp) = over_tcp();
     let other = Path { remote: addr(BEN), link: LinkId::new(LinkKind::Framed, 8, 1), local: None };
-    open(&mut world, other);
+    world.open(other);
     close(&mut world, other);
     world.command(Command::AddSession(PeerSpec { session: BEN, path: other, keys: keys(BEN).1, cname: None }));
     let event = world.rooms.poll_event();

@@ -13,7 +13,7 @@ use sim::bare::{Source, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::Codec;
 use wire::rtp::{Kind, RtpPacket, classify};
-use wire::{Bitrate, Datagram, Outbox, Product};
+use wire::{Bitrate, Datagram, LinkEvent, Outbox, Product, Token};
 
 /// Packets of a frame.
 pub const PACKETS: usize = 3;
@@ -89,6 +89,12 @@ impl World {
     pub fn add_member(&mut self, session: SessionId) {
         let peer_path = wire::Path { remote: addr(session), ..path(0, 0) };
         self.command(Command::AddMember(PeerSpec { session, path: peer_path, keys: keys(session).1, cname: None }));
+    }
+
+    /// A TCP connection begins.
+    pub fn open(&mut self, path: wire::Path) {
+        let opened = LinkEvent::Opened { link: path.link, local: path.remote, remote: Some(path.remote) };
+        self.rooms.handle_link(self.now, Token::default(), opened, &mut self.out);
     }
 
     /// The session publishes the stream.

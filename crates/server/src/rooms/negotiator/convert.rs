@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rooms::spec::{DownTrackSpec, ExtensionIds, RedSpec, TrackSpec, UpTrackSpec};
-use webrtc::{Extension, Media, Ssrcs};
+use rooms::spec::{DownTrackSpec, ExtensionIds, IceCredentials, RedSpec, TrackSpec, UpTrackSpec};
+use webrtc::{Extension, Media, Peer, Ssrcs};
 use wire::codec::Profile;
 
 /// Names of simulcast layers whose order is known, from the smallest picture to the largest. Browsers leave the names
@@ -24,6 +24,12 @@ fn layer_order(rids: &[String]) -> Vec<usize> {
         order.sort_by_key(|place| rids.get(*place).and_then(|rid| rank(names, rid)));
     }
     order
+}
+
+/// What the worker answers a peer's checks by, once they are settled.
+pub(super) fn credentials(peer: &Peer) -> Option<IceCredentials> {
+    let (username, password) = peer.settled_credentials()?;
+    Some(IceCredentials { username: username.into(), password: password.into() })
 }
 
 fn sorted<T: Clone>(items: &[T], order: &[usize]) -> Vec<T> {

@@ -256,6 +256,13 @@ where
             let old = std::mem::replace(&mut self.sessions[key].ufrag, ufrag);
             self.by_ufrag.remove(&old);
             self.counters.restarts += 1;
+            let Session { id, phase, .. } = &mut self.sessions[key];
+            if let Phase::Connected { answers_checks, .. } = phase
+                && std::mem::take(answers_checks)
+            {
+                let session = *id;
+                self.command(Command::AnswerChecks { session, credentials: None });
+            }
         }
     }
 
@@ -476,15 +483,20 @@ where
         }
     }
 
-    /// Tells the worker now and then that a connected peer is there.
+    /// Tells the worker now and then that a connected peer is there, and once how to answer its checks.
     fn pass_consent(&mut self, now: Instant, key: usize) {
-        let session = &mut self.sessions[key];
-        if let Phase::Connected { last_consent } = &mut session.phase
-            && now.saturating_duration_since(*last_consent) >= self.settings.consent_interval
-        {
+        let Session { id, peer, phase, .. } = &mut self.sessions[key];
+        let session = *id;
+        let Phase::Connected { last_consent, answers_checks } = phase else { return };
+        let credentials = if *answers_checks { None } else { convert::credentials(peer) };
+        *answers_checks |= credentials.is_some();
+        let is_time = now.saturating_duration_since(*last_consent) >= self.settings.consent_interval;
+        if is_time {
             *last_consent = now;
-            let id = session.id;
-            self.command(Command::Consent { session: id });
+            self.command(Command::Consent { session });
+        }
+        if credentials.is_some() {
+            self.command(Command::AnswerChecks { session, credentials });
         }
     }
 
@@ -551,7 +563,10 @@ where
         if !has_room {
             return false;
         }
-        let before = std::mem::replace(&mut self.sessions[key].phase, Phase::Connected { last_consent: now });
+        let before = std::mem::replace(
+            &mut self.sessions[key].phase,
+            Phase::Connected { last_consent: now, answers_checks: false },
+        );
         let Phase::Handshaking { begin, .. } = before else {
             debug_assert!(false, "a session is connected once");
             return true;

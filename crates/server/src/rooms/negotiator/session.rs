@@ -79,6 +79,8 @@ pub(super) enum Phase {
     },
     Connected {
         last_consent: Instant,
+        /// The worker knows how to answer its checks.
+        answers_checks: bool,
     },
 }
 

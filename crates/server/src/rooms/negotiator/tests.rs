@@ -1,5 +1,6 @@
 //! A negotiator, the clients of its sessions in memory, and a worker that only keeps what it is told.
 
+mod consent;
 mod floods;
 mod members;
 
@@ -266,7 +267,7 @@ fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     harness.run(&mut [&mut client], Duration::from_secs(1));
 
     let commands = harness.commands();
-    let [Command::AddSession(peer), Command::Watch { session, stream, tracks }] = &commands[..] else {
+    let [Command::AddSession(peer), Command::Watch { session, stream, tracks }, ..] = &commands[..] else {
         panic!("{commands:?}")
     };
     assert_eq!((*stream, *session, peer.session, peer.path), (STREAM, SessionId(1), SessionId(1), client.path));
@@ -312,7 +313,9 @@ fn a_publisher_that_has_connected_is_handed_to_the_worker() {
     let (mut client, _) = harness.client(1, &PUBLISH);
     harness.run(&mut [&mut client], Duration::from_secs(1));
     let commands = harness.commands();
-    let [Command::AddSession(peer), Command::Publish { tracks, .. }] = &commands[..] else { panic!("{commands:?}") };
+    let [Command::AddSession(peer), Command::Publish { tracks, .. }, ..] = &commands[..] else {
+        panic!("{commands:?}")
+    };
     assert!(client.has_keys(&peer.keys));
     assert_eq!((&*tracks[0].mid, tracks[0].ssrcs.len(), tracks[1].ssrcs.len()), ("0", 1, 0));
     assert!(tracks[1].extensions.rid.is_some());
@@ -324,7 +327,8 @@ fn many_sessions_shake_hands_at_once() {
     let mut clients: Vec<Client> = (1..=20).map(|session| harness.client(session, &WATCH).0).collect();
     let mut all: Vec<&mut Client> = clients.iter_mut().collect();
     harness.run(&mut all, Duration::from_secs(1));
-    let commands = harness.commands();
+    let mut commands = harness.commands();
+    commands.retain(|command| !matches!(command, Command::AnswerChecks { .. }));
     assert_eq!(commands.len(), 40);
     for pair in commands.chunks(2) {
         let [Command::AddSession(peer), Command::Watch { .. }] = pair else { panic!("{pair:?}") };
@@ -508,34 +512,6 @@ fn a_peers_goodbye_and_the_workers_word_end_a_session_once() {
 }
 
 #[test]
-fn consent_is_passed_on_now_and_then() {
-    let mut harness = Harness::new();
-    let (mut client, _) = harness.client(1, &WATCH);
-    harness.run(&mut [&mut client], Duration::from_secs(1));
-    harness.commands();
-    harness.run(&mut [&mut client], Duration::from_secs(30));
-    let commands = harness.commands();
-    assert!((2..=6).contains(&commands.len()), "{commands:?}");
-    assert!(commands.iter().all(|command| matches!(command, Command::Consent { session: SessionId(1) })));
-}
-
-#[test]
-fn a_session_ends_when_nobody_answers_any_more_where_its_media_goes() {
-    let mut harness = Harness::new();
-    let (mut client, _) = harness.client(1, &WATCH);
-    harness.run(&mut [&mut client], Duration::from_secs(1));
-    // Its checks come, and what is sent to it gets nowhere.
-    for _ in 0..400 {
-        client.peer.handle_timeout(harness.now);
-        client.drain(&mut harness);
-        harness.run(&mut [], Duration::from_millis(100));
-    }
-    assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::ConsentLapsed))]);
-    assert!(matches!(harness.commands()[..], [.., Command::RemoveSession(SessionId(1))]));
-    assert_eq!((harness.counted().consent_lapsed, harness.counted().failed), (1, 0));
-}
-
-#[test]
 fn a_peer_that_moves_takes_its_session_along() {
     let mut harness = Harness::new();
     let (mut client, _) = harness.client(1, &WATCH);
@@ -576,28 +552,6 @@ fn checks_that_come_from_anothers_address_take_nothing_from_it() {
     victim.peer.close();
     harness.run(&mut [&mut victim], Duration::from_millis(100));
     assert_eq!(harness.ended(), [(1, EndReason::Peer(webrtc::EndReason::Closed))], "its goodbye has found it");
-}
-
-#[test]
-fn an_ice_restart_changes_the_etag_and_the_session_goes_on() {
-    let mut harness = Harness::new();
-    let (mut client, answer) = harness.client(1, &WATCH);
-    harness.run(&mut [&mut client], Duration::from_secs(1));
-    let trickle = "a=candidate:1 1 udp 2130706431 192.0.2.7 4000 typ host\r\n";
-    assert_eq!(harness.patch(1, trickle, "\"other\""), Err(NegotiationError::EtagMismatch));
-    assert_eq!(harness.patch(9, trickle, "*"), Err(NegotiationError::NoSession));
-    let patched = harness.patch(1, trickle, &format!("\"{}\"", answer.etag)).unwrap();
-    assert_eq!((patched.fragment, &patched.etag), (None, &answer.etag));
-
-    let restart = client.peer.start_restart().unwrap();
-    let patched = harness.patch(1, &restart, "*").unwrap();
-    assert_ne!(patched.etag, answer.etag);
-    client.peer.accept_restart(&patched.fragment.unwrap()).unwrap();
-    harness.commands();
-    harness.run(&mut [&mut client], Duration::from_secs(10));
-    let is_consent = |command: &Command| matches!(command, Command::Consent { .. });
-    assert!(harness.commands().iter().any(is_consent), "checks with the new credentials arrive");
-    assert_eq!((harness.ended(), harness.counted().restarts), (vec![], 1));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn names(commands: &[Command]) -> Vec<String> {
         Command::LimitStream { stream, layers, .. } => format!("limit {} to {}", stream.0, layers.spatial_max),
         Command::Pause { stream, on, .. } => format!("pause {} {on}", stream.0),
         Command::RemoveSession(_) => "remove".to_owned(),
-        Command::Consent { .. } => "consent".to_owned(),
+        Command::Consent { .. } | Command::AnswerChecks { .. } => "consent".to_owned(),
         other => panic!("{other:?}"),
     };
     commands.iter().map(name).filter(|name| name != "consent").collect()
