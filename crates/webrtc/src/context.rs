@@ -266,7 +266,8 @@ fn is_of_certificate(error: &DtlsImplError) -> bool {
 
 /// The profile that DTLS chose (RFC 5764 §4.1.2, RFC 7714 §14.2), where it is one of ours.
 ///
-/// As DTLS server, dimpl prefers AES-256-GCM, then AES-128-GCM, then AES-CM; the order cannot be set.
+/// As DTLS server, we prefer AES-128-GCM, which costs less, then AES-256-GCM, then AES-CM
+/// (`vendor/README.md`).
 fn known_profile(profile: DimplProfile) -> Option<Profile> {
     match profile {
         DimplProfile::AEAD_AES_128_GCM => Some(Profile::AeadAes128Gcm),

@@ -14,7 +14,7 @@ fn both_sides_get_the_same_keys_and_the_server_is_the_dtls_server() {
         let pair = Pair::connected(offer, purpose);
         let (server, server_sees) = pair.server.connected.unwrap();
         let (mut client, client_sees) = pair.client.connected.unwrap();
-        assert_eq!(server.profile(), Profile::AeadAes256Gcm);
+        assert_eq!(server.profile(), Profile::AeadAes128Gcm);
         assert_eq!((server.is_client, client.is_client), (false, true));
         client.is_client = false;
         assert_eq!(server, client, "all but their sides");

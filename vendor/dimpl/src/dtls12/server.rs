@@ -460,15 +460,11 @@ impl State {
             .into());
         }
 
-        // Select SRTP profile according to server priority: AES256GCM, AES128GCM, then SHA1
+        // Select SRTP profile according to server priority: AES128GCM, AES256GCM, then SHA1
         if let Some(profiles) = client_srtp_profiles {
             // Map client profile ids to SrtpProfile, then pick our preferred
             let mut selected_profile: Option<SrtpProfile> = None;
-            for preferred in [
-                SrtpProfile::AEAD_AES_256_GCM,
-                SrtpProfile::AEAD_AES_128_GCM,
-                SrtpProfile::AES128_CM_SHA1_80,
-            ] {
+            for &preferred in SrtpProfile::ALL {
                 if profiles.iter().any(|pid| preferred == (*pid).into()) {
                     selected_profile = Some(preferred);
                     break;

@@ -206,7 +206,7 @@ impl Client {
     fn has_keys(&self, server: &SessionKeys) -> bool {
         let mut keys = self.keys.clone().expect("the client has connected");
         keys.is_client = false;
-        keys == *server && server.profile() == Profile::AeadAes256Gcm
+        keys == *server && server.profile() == Profile::AeadAes128Gcm
     }
 }
 
