@@ -10,6 +10,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use wire::framing::Frame;
@@ -65,6 +66,12 @@ pub(crate) struct Loop<M> {
     egress: Egress,
     /// The time that the service last asked for and was late for.
     last_due: Option<Instant>,
+    /// See `WorkerConfig`.
+    coalesce: Duration,
+    /// When the present turn began.
+    woke: Instant,
+    /// The turn was for input that came within `coalesce` of the last, and took all of it.
+    comes_often: bool,
     receiver: Receiver<M>,
     pub(crate) counters: Arc<Counters>,
     is_stopping: Arc<AtomicBool>,
@@ -73,6 +80,7 @@ pub(crate) struct Loop<M> {
 impl<M: Send + 'static> Loop<M> {
     pub(crate) fn new(
         outbox_bytes: usize,
+        coalesce: Duration,
         links: Links,
         receiver: Receiver<M>,
         counters: Arc<Counters>,
@@ -82,7 +90,20 @@ impl<M: Send + 'static> Loop<M> {
         let egress = Egress { out: Outbox::new(outbox_bytes), links };
         let buffer = vec![0; READ_BUFFER_BYTES].into();
         let (batch, sources) = (recv_batch(true), Vec::with_capacity(SOURCES_MAX));
-        Ok(Loop { batch, sources, buffer, egress, last_due: None, receiver, counters, is_stopping })
+        let (last_due, woke, comes_often) = (None, Instant::now(), false);
+        Ok(Loop {
+            batch,
+            sources,
+            buffer,
+            egress,
+            last_due,
+            coalesce,
+            woke,
+            comes_often,
+            receiver,
+            counters,
+            is_stopping,
+        })
     }
 
     pub(crate) fn run<S: Service<Message = M>>(&mut self, service: &mut S) -> io::Result<()> {
@@ -91,10 +112,11 @@ impl<M: Send + 'static> Loop<M> {
         while !self.is_stopping.load(Ordering::Acquire) {
             self.publish();
             self.wait(service, now, has_more)?;
-            let woke = Instant::now();
-            has_more = self.turn(service, woke)?;
+            let before = std::mem::replace(&mut self.woke, Instant::now());
+            self.comes_often = self.egress.links.epoll.ready_count() > 0 && self.woke - before < 2 * self.coalesce;
+            has_more = self.turn(service, self.woke)?;
             now = Instant::now();
-            self.egress.links.counts.busy_ns += now.duration_since(woke).as_nanos() as u64;
+            self.egress.links.counts.busy_ns += now.duration_since(self.woke).as_nanos() as u64;
         }
         self.publish();
         Ok(())
@@ -105,12 +127,22 @@ impl<M: Send + 'static> Loop<M> {
         let links = &mut self.egress.links;
         let deadline = [service.poll_timeout(), service.poll_wake(), links.next_sweep()].into_iter().flatten().min();
         let is_due = deadline.is_some_and(|deadline| deadline <= now);
-        if has_more || is_due || links.connections.has_rest() || !self.receiver.fall_asleep() {
+        if has_more || is_due || links.connections.has_rest() {
             return links.epoll.wait(Some(Duration::ZERO));
         }
-        links.epoll.wait(deadline.map(|deadline| deadline - now))?;
+        let left = deadline.map(|deadline| deadline - now);
+        let rest = (self.woke + self.coalesce).saturating_duration_since(now);
+        if self.comes_often && !rest.is_zero() && self.receiver.is_empty() {
+            thread::sleep(left.map_or(rest, |left| left.min(rest)));
+            links.counts.sleeps += 1;
+            return links.epoll.wait(Some(Duration::ZERO));
+        }
+        if !self.receiver.fall_asleep() {
+            return links.epoll.wait(Some(Duration::ZERO));
+        }
+        links.epoll.wait(left)?;
         self.receiver.wake_up(false);
-        self.egress.links.counts.sleeps += 1;
+        links.counts.sleeps += 1;
         Ok(())
     }
 
@@ -205,6 +237,7 @@ impl<M: Send + 'static> Loop<M> {
                 return;
             }
         }
+        self.comes_often = false;
     }
 
     /// Hands the service what was received; false when that is nothing.
@@ -428,7 +461,7 @@ mod tests {
         const WAITING: usize = 50_000;
         let (links, clients) = with_backlogs(20, WAITING);
         let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
-        let mut own = Loop::new(4_096, links, receiver, Arc::default(), Arc::default()).expect("epoll");
+        let mut own = Loop::new(4_096, Duration::ZERO, links, receiver, Arc::default(), Arc::default()).expect("epoll");
         let mut waiting = own.egress.links.backlog_bytes();
         assert!(waiting >= clients.len() * WAITING);
         let mut turns = 0;
@@ -471,7 +504,8 @@ mod tests {
     fn who_takes_long_to_send_leaves_input_its_turn() {
         let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
         let mut own =
-            Loop::new(4_096, Links::new().expect("epoll"), receiver, Arc::default(), Arc::default()).expect("epoll");
+            Loop::new(4_096, Duration::ZERO, Links::new().expect("epoll"), receiver, Arc::default(), Arc::default())
+                .expect("epoll");
         let mut slow = Slow::default();
         assert!(own.transmit(&mut slow, Instant::now()), "there is more");
         assert_eq!(slow.sends, 1);
@@ -524,7 +558,8 @@ mod tests {
         }
         receiver.set_nonblocking(true).expect("it is a socket");
         let (_mailbox, messages) = mailbox::<()>(1).expect("eventfd");
-        let mut own = Loop::new(200_000, links, messages, Arc::default(), Arc::default()).expect("epoll");
+        let mut own =
+            Loop::new(200_000, Duration::ZERO, links, messages, Arc::default(), Arc::default()).expect("epoll");
         let remote = receiver.local_addr().expect("bound");
         let mut forwarder = Forwarder { to: Path { link: way_out, remote, local: None } };
         own.egress.links.epoll.wait(None).expect("epoll");

@@ -34,6 +34,9 @@ pub struct WorkerConfig {
     pub outbox_bytes: usize,
     /// Messages that the mailbox holds; a sender that finds it full gets its message back.
     pub mailbox_len: usize,
+    /// Where there is input more often than this, what comes is looked at once in this time: many datagrams share one
+    /// wake-up, as with the interrupt coalescing of network cards. Zero: at once.
+    pub coalesce: Duration,
 }
 
 impl Default for WorkerConfig {
@@ -44,6 +47,7 @@ impl Default for WorkerConfig {
             sockets: Vec::new(),
             outbox_bytes: 512 * 1_024,
             mailbox_len: 4_096,
+            coalesce: Duration::ZERO,
         }
     }
 }
@@ -164,9 +168,9 @@ impl<M: Send + 'static> BoundWorker<M> {
     ) -> io::Result<WorkerHandle<M>> {
         let counters = Arc::<Counters>::default();
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let WorkerConfig { name, cpu, outbox_bytes, .. } = self.config;
+        let WorkerConfig { name, cpu, outbox_bytes, coalesce, .. } = self.config;
         let (published, stop) = (Arc::clone(&counters), Arc::clone(&is_stopping));
-        let mut event_loop = Loop::new(outbox_bytes, self.links, self.receiver, published, stop)?;
+        let mut event_loop = Loop::new(outbox_bytes, coalesce, self.links, self.receiver, published, stop)?;
         let (started, start) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(name).spawn(move || {
             prepare_thread(cpu);

@@ -341,6 +341,7 @@ impl Part {
             cpu: workers.pin.then_some(index),
             sockets,
             mailbox_len: WORKER_MAILBOX,
+            coalesce: workers.coalesce,
             ..WorkerConfig::default()
         })
         .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind, pump.udp_port and relay.listen)"))?;

@@ -280,6 +280,24 @@ fn an_idle_worker_sleeps() {
 }
 
 #[test]
+fn datagrams_that_come_often_share_their_wake_ups() {
+    let coalesce = Duration::from_millis(20);
+    let worker = start(WorkerConfig { coalesce, ..on("127.0.0.1:0") });
+    let client = client(&worker);
+    let start = Instant::now();
+    for number in 0..200_u8 {
+        client.send(&[number]).expect("send");
+        thread::sleep(Duration::from_micros(500));
+    }
+    for number in 0..200_u8 {
+        assert_eq!(receive(&client), [number]);
+    }
+    // After one that was woken early comes one that is as long as that.
+    let sleeps_max = 2 * (start.elapsed().as_nanos() / coalesce.as_nanos()) as u64 + 4;
+    assert!(worker.counters().sleeps <= sleeps_max, "{} of {sleeps_max}", worker.counters().sleeps);
+}
+
+#[test]
 fn an_address_that_is_taken_is_an_error_of_bind_and_names_the_address() {
     let worker = start(on("127.0.0.1:0"));
     let taken = worker.sockets()[0].local.to_string();
