@@ -162,7 +162,10 @@ pub(crate) fn follow(room: &mut Room, there: Number, look: Option<Look>, turn: &
                     is_shown_elsewhere: false,
                 };
                 room.tracks.insert(sid.clone(), track);
-                room.members.get_mut(&there).into_iter().for_each(|member| member.tracks.push(sid.clone()));
+                if let Some(member) = room.members.get_mut(&there) {
+                    member.tracks.push(sid.clone());
+                    member.is_publisher = true;
+                }
                 new.push(sid);
             }
         }

@@ -32,7 +32,6 @@ pub(crate) struct Moved {
 /// Takes somebody out of a room.
 pub(crate) fn take_out(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> Option<Moved> {
     let sids = room.members.get(&who)?.tracks.clone();
-    let was_publisher = !sids.is_empty();
     let mut tracks = Vec::new();
     for sid in &sids {
         subscribe::drop_track(room, sid, turn);
@@ -53,7 +52,7 @@ pub(crate) fn take_out(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> Opt
     member.state = state;
     let event = if state == State::Active { "participant_left" } else { "participant_connection_aborted" };
     webhook::participant(event, room, info.clone(), turn);
-    presence::tell_of_departure(room, &member, info, was_publisher, turn);
+    presence::tell_of_departure(room, &member, info, turn);
     room.gather_room(turn.now);
     room.close_when_empty(turn.now);
     Some(Moved { member, tracks })

@@ -46,6 +46,8 @@ pub(crate) struct Participant {
     pub(crate) pending: Vec<Pending>,
     /// Sids of what it publishes, in order.
     pub(crate) tracks: Vec<String>,
+    /// It has published, perhaps nothing any more, and may still.
+    pub(crate) is_publisher: bool,
     pub(crate) permissions: Permissions,
     pub(crate) wishes: Wishes,
     pub(crate) downs: BTreeMap<TrackId, Down>,
@@ -93,6 +95,7 @@ impl Participant {
             is_announced: false,
             pending: Vec::new(),
             tracks: Vec::new(),
+            is_publisher: false,
             permissions: Permissions::default(),
             wishes: Wishes::default(),
             downs: BTreeMap::new(),
@@ -124,10 +127,6 @@ impl Participant {
 
     pub(crate) fn is_agent(&self) -> bool {
         self.kind == Kind::Agent
-    }
-
-    pub(crate) fn is_publisher(&self) -> bool {
-        !self.tracks.is_empty()
     }
 
     /// Whether others have to know of it even in a room with a big audience.
@@ -164,7 +163,7 @@ impl Participant {
             name: self.name.clone(),
             version: self.version,
             permission: Some(self.permission.clone()),
-            is_publisher: self.is_publisher(),
+            is_publisher: self.is_publisher,
             kind: self.kind as i32,
             attributes: self.attributes.clone().into_iter().collect(),
             client_protocol: self.client.client_protocol,

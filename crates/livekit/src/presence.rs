@@ -203,8 +203,7 @@ pub(crate) fn leave(
         room.send(who, message, turn);
     }
     disconnect(room, who, CloseReason::Left, turn);
-    let (tracks, was_publisher) = (room.members[&who].tracks.clone(), room.members[&who].is_publisher());
-    for sid in tracks {
+    for sid in room.members[&who].tracks.clone() {
         publish::remove(room, &sid, turn);
     }
     subscribe::drop_all(room, who, turn);
@@ -220,7 +219,7 @@ pub(crate) fn leave(
     let info = member.last_info(reason);
     let event = if was_active { "participant_left" } else { "participant_connection_aborted" };
     webhook::participant(event, room, info.clone(), turn);
-    tell_of_departure(room, &member, info, was_publisher, turn);
+    tell_of_departure(room, &member, info, turn);
     room.gather_room(turn.now);
     room.close_when_empty(turn.now);
 }
@@ -238,13 +237,7 @@ pub(crate) fn forget(room: &mut Room, who: Number) -> Option<Participant> {
     Some(member)
 }
 
-pub(crate) fn tell_of_departure(
-    room: &mut Room,
-    member: &Participant,
-    info: ParticipantInfo,
-    was_publisher: bool,
-    turn: &mut Turn<'_>,
-) {
+pub(crate) fn tell_of_departure(room: &mut Room, member: &Participant, info: ParticipantInfo, turn: &mut Turn<'_>) {
     if !member.is_announced || member.is_hidden() {
         return;
     }
@@ -255,7 +248,7 @@ pub(crate) fn tell_of_departure(
         let old = room.members.values().filter(|other| !other.goes_by_identity());
         let to = old.filter_map(|other| other.connection).collect();
         turn.out.send_all(to, update(info));
-    } else if was_publisher {
+    } else if member.is_publisher {
         room.updates.forget(&info.sid);
         turn.out.send_all(room.audience(None), update(info));
     } else {

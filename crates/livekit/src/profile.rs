@@ -75,6 +75,7 @@ pub(crate) fn set_permission(room: &mut Room, who: Number, permission: Participa
     if *former == permission {
         return;
     }
+    member.is_publisher &= permission.can_publish;
     member.permission = permission;
     member.version += 1;
     publish::revoke(room, who, turn);

@@ -169,6 +169,7 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
             room.timers.set(Timer::Demand(media), at);
         }
         member.tracks.push(info.sid.clone());
+        member.is_publisher = true;
         published.push(info.sid.clone());
         let (cid, subscribers) = (cid_of(section).to_owned(), BTreeSet::new());
         let track = Track {

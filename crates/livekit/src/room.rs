@@ -143,7 +143,7 @@ impl Room {
             creation_time_ms: self.created.unix.as_millis() as i64,
             metadata: self.metadata.clone(),
             num_participants: self.members.values().filter(|member| !member.is_dependent()).count() as u32,
-            num_publishers: self.members.values().filter(|member| member.is_publisher()).count() as u32,
+            num_publishers: self.members.values().filter(|member| member.is_publisher).count() as u32,
             active_recording: self.members.values().any(Participant::is_recorder),
             ..RoomInfo::default()
         }
@@ -176,7 +176,7 @@ impl Room {
         let Some(member) = self.members.get_mut(&who) else { return };
         member.is_announced |= !member.is_hidden() && (!is_livestream || member.is_of_interest());
         let is_told_of = member.is_announced && !member.is_hidden();
-        let is_urgent = when == When::Now || member.is_publisher();
+        let is_urgent = when == When::Now || member.is_publisher;
         let info = member.info(&self.tracks);
         let update = |info| Message::Update(ParticipantUpdate { participants: vec![info] });
         if is_told_of && is_urgent {

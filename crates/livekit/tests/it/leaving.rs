@@ -4,10 +4,10 @@ use livekit::proto::leave_request::Action;
 use livekit::proto::participant_info::State;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
-use livekit::proto::{DisconnectReason, LeaveRequest};
+use livekit::proto::{DisconnectReason, LeaveRequest, ParticipantPermission, UpdateParticipantRequest};
 use livekit::token::VideoGrant;
 
-use crate::support::{Lab, a_join, join_granted, microphone};
+use crate::support::{Lab, ROOM, a_join, camera, join_granted, microphone};
 
 #[test]
 fn who_leaves_is_closed_and_its_sessions_too() {
@@ -31,6 +31,40 @@ fn others_hear_at_once_when_a_publisher_leaves() {
     assert_eq!((updates[0].sid.as_str(), updates[0].state()), (eve.sid.as_str(), State::Disconnected));
     assert_eq!(updates[0].disconnect_reason(), DisconnectReason::ClientInitiated);
     assert_eq!(lab.downs(&adam), Vec::<String>::new());
+}
+
+#[test]
+fn who_has_published_leaves_as_a_publisher_and_who_has_not_does_not() {
+    let mut lab = Lab::new();
+    let (adam, eve, ada) = (lab.enter("adam"), lab.enter("eve"), lab.enter("ada"));
+    lab.publish(&eve, microphone("mic"));
+    // What it has published is over by now.
+    lab.publish(&ada, camera("cam"));
+    lab.unpublish(&ada, "cam");
+    for client in [&adam, &eve, &ada] {
+        lab.forget();
+        lab.say(client, Signal::Leave(LeaveRequest::default()));
+        let left = lab.take_events().pop().expect("a webhook");
+        let info = left.participant.expect("a participant");
+        let permission = info.permission.as_ref().expect("permissions");
+        assert_eq!((left.event.as_str(), info.identity.as_str()), ("participant_left", client.identity.as_str()));
+        assert_eq!(info.is_publisher, client.identity != "adam", "{}", client.identity);
+        assert!(permission.can_publish && info.joined_at_ms > 0 && info.tracks.is_empty());
+    }
+}
+
+#[test]
+fn who_may_publish_no_more_leaves_as_a_viewer() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    lab.publish(&eve, microphone("mic"));
+    let permission = Some(ParticipantPermission { can_subscribe: true, ..ParticipantPermission::default() });
+    let (room, identity) = (ROOM.to_owned(), "eve".to_owned());
+    let request = UpdateParticipantRequest { room, identity, permission, ..UpdateParticipantRequest::default() };
+    lab.admin(livekit::admin::Request::UpdateParticipant(request)).expect("a participant");
+    lab.say(&eve, Signal::Leave(LeaveRequest::default()));
+    let left = lab.take_events().pop().expect("a webhook");
+    assert!(!left.participant.expect("a participant").is_publisher);
 }
 
 #[test]

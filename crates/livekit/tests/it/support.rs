@@ -217,7 +217,12 @@ impl Lab {
     }
 
     pub fn take_webhooks(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.webhooks).into_iter().map(|event| event.event).collect()
+        self.take_events().into_iter().map(|event| event.event).collect()
+    }
+
+    /// The same, with all that they say.
+    pub fn take_events(&mut self) -> Vec<WebhookEvent> {
+        std::mem::take(&mut self.webhooks)
     }
 
     /// Forgets everything that was sent.
