@@ -101,7 +101,8 @@ pub(crate) fn stand_in(room: &mut Room, claims: Claims, turn: &mut Turn<'_>) -> 
     let video = claims.video.clone().unwrap_or_default();
     let claims = Claims { video: Some(VideoGrant { can_subscribe: Some(false), ..video }), ..claims };
     let who = Number(turn.directory.number());
-    let mut member = Participant::new(who, turn.sids.next("PA_"), Join { claims, ..Join::default() }, turn.now);
+    let sid = turn.sids.next("PA_");
+    let mut member = Participant::new(who, sid, Join { claims, ..Join::default() }, turn);
     member.state = State::Active;
     room.by_identity.insert(member.identity.clone(), who);
     room.by_sid.insert(member.sid.clone(), who);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use livekit_protocol::participant_info::{Kind, State};
+use livekit_protocol::participant_info::{Kind, KindDetail, State};
 use livekit_protocol::{ClientInfo, DisconnectReason, IceServer, ParticipantInfo, ParticipantPermission, TrackSource};
 
 use crate::allowance::Allowance;
@@ -19,6 +19,7 @@ use crate::subscription::{Settings, Wishes};
 use crate::token::{Claims, VideoGrant};
 use crate::track::{Pending, Track};
 use crate::transports::Transports;
+use crate::turn::Turn;
 
 #[derive(Debug)]
 pub(crate) struct Participant {
@@ -30,6 +31,10 @@ pub(crate) struct Participant {
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) permission: ParticipantPermission,
     pub(crate) kind: Kind,
+    /// What more its token says of that (`KindDetail`).
+    pub(crate) kind_details: Vec<i32>,
+    /// That of the server to which it is connected.
+    pub(crate) region: String,
     pub(crate) client: ClientInfo,
     pub(crate) joined: Now,
     /// Counts what has changed, for clients.
@@ -70,10 +75,10 @@ pub(crate) struct Down {
 }
 
 impl Participant {
-    pub(crate) fn new(number: Number, sid: String, join: Join, now: Now) -> Self {
+    pub(crate) fn new(number: Number, sid: String, join: Join, turn: &Turn<'_>) -> Self {
         let Join { claims, client, metadata, attributes, .. } = join;
         let permission = claims.video.as_ref().map(VideoGrant::permission).unwrap_or_default();
-        let kind = claims.participant_kind();
+        let (kind, kind_details) = (claims.participant_kind(), claims.kind_details());
         Participant {
             number,
             sid,
@@ -84,8 +89,10 @@ impl Participant {
             transports: Transports::new(join.is_single, permission.can_subscribe),
             permission,
             kind,
+            kind_details: kind_details.into_iter().map(|detail| detail as i32).collect(),
+            region: turn.config.region.clone(),
             client,
-            joined: now,
+            joined: turn.now,
             version: 0,
             state: State::Joined,
             connection: None,
@@ -100,7 +107,7 @@ impl Participant {
             wishes: Wishes::default(),
             downs: BTreeMap::new(),
             quality: Quality::new(),
-            allowance: Allowance::new(now.at),
+            allowance: Allowance::new(turn.now.at),
             kept: Vec::new(),
             last_reliable: 0,
             cuts_resume: false,
@@ -163,8 +170,10 @@ impl Participant {
             name: self.name.clone(),
             version: self.version,
             permission: Some(self.permission.clone()),
+            region: self.region.clone(),
             is_publisher: self.is_publisher,
             kind: self.kind as i32,
+            kind_details: self.kind_details.clone(),
             attributes: self.attributes.clone().into_iter().collect(),
             client_protocol: self.client.client_protocol,
             capabilities: self.client.capabilities.clone(),
@@ -184,12 +193,14 @@ impl Participant {
     /// A token for it as it is now.
     pub(crate) fn claims(&self, room: &str, now: Now) -> Claims {
         let unix = now.unix.as_secs();
+        let details = self.kind_details.iter().filter_map(|detail| KindDetail::try_from(*detail).ok());
         Claims {
             sub: self.identity.clone(),
             exp: unix + crate::limits::TOKEN_HOLDS.as_secs(),
             nbf: Some(unix),
             name: self.name.clone(),
             kind: kind_name(self.kind).to_owned(),
+            kind_details: details.map(|detail| detail.as_str_name().to_lowercase()).collect(),
             metadata: self.metadata.clone(),
             attributes: self.attributes.clone(),
             video: Some(VideoGrant::to_join(room, &self.permission)),

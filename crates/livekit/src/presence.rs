@@ -32,7 +32,8 @@ pub(crate) fn join(room: &mut Room, mut join: Join, turn: &mut Turn<'_>) -> Conn
     let (add_tracks, offer) = (std::mem::take(&mut join.add_tracks), join.offer.take());
     let wants_data = !join.without_data;
     let who = Number(turn.directory.number());
-    let member = Participant::new(who, turn.sids.next("PA_"), join, turn.now);
+    let sid = turn.sids.next("PA_");
+    let member = Participant::new(who, sid, join, turn);
     let others = room.members.values().filter(|member| !member.is_dependent() && Some(member.number) != duplicate);
     let others = others.count();
     if let Some(former) = duplicate {

@@ -49,6 +49,9 @@ pub struct Claims {
     /// What kind of participant it is: "standard", "agent", "egress" and so on.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// More of its kind: "cloud_agent", "forwarded" and so on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kind_details: Vec<String>,
     /// The participant's metadata.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub metadata: String,
@@ -236,6 +239,12 @@ impl Claims {
             "bridge" => Kind::Bridge,
             _ => Kind::Standard,
         }
+    }
+
+    /// What more is known of its kind. Names that are not known say nothing.
+    pub fn kind_details(&self) -> Vec<participant_info::KindDetail> {
+        let known = |name: &String| participant_info::KindDetail::from_str_name(&name.to_uppercase());
+        self.kind_details.iter().filter_map(known).collect()
     }
 }
 

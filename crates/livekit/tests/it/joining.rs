@@ -1,11 +1,12 @@
 use livekit::admin::Request as Admin;
 use livekit::join::{Join, Refused};
 use livekit::media::{Request, Role};
+use livekit::proto::participant_info::{Kind, KindDetail};
 use livekit::proto::signal_response::Message;
 use livekit::proto::{AddTrackRequest, ParticipantPermission, SessionDescription, UpdateParticipantRequest};
-use livekit::token::{RoomConfig, VideoGrant};
+use livekit::token::{Claims, RoomConfig, VideoGrant};
 
-use crate::support::{Lab, ROOM, a_join, a_viewer, camera, hidden, join_granted, microphone};
+use crate::support::{Client, Lab, ROOM, a_join, a_viewer, camera, hidden, join_granted, microphone};
 
 #[test]
 fn who_joins_hears_join_first_and_then_a_token() {
@@ -34,13 +35,32 @@ fn the_join_response_has_what_clients_need() {
 fn a_token_that_was_given_out_lets_its_bearer_in_again() {
     let mut lab = Lab::new();
     let eve = lab.join("eve");
-    let token = lab.take(&eve).into_iter().find_map(|message| match message {
+    let claims = given_out(&mut lab, &eve);
+    assert_eq!((claims.sub.as_str(), claims.iss.as_str()), ("eve", "key"));
+    assert_eq!(Join { claims, ..Join::default() }.check(), Ok(()));
+}
+
+#[test]
+fn what_the_token_says_of_its_bearers_kind_and_where_it_is_is_told() {
+    let mut lab = Lab::with(|config| config.region = "eu".into());
+    let mut bot = a_join("bot");
+    bot.claims.kind = "agent".into();
+    bot.claims.kind_details = vec!["cloud_agent".into(), "of no such kind".into()];
+    let bot = lab.enter_as(bot);
+    let eve = lab.join("eve");
+    let other = lab.take_join(&eve).other_participants.remove(0);
+    assert_eq!((other.kind(), other.region.as_str()), (Kind::Agent, "eu"));
+    assert_eq!(other.kind_details().collect::<Vec<_>>(), [KindDetail::CloudAgent]);
+    assert_eq!(given_out(&mut lab, &bot).kind_details, ["cloud_agent"]);
+}
+
+/// The token that a client was sent.
+fn given_out(lab: &mut Lab, client: &Client) -> Claims {
+    let token = lab.take(client).into_iter().find_map(|message| match message {
         Message::RefreshToken(token) => Some(token),
         _ => None,
     });
-    let claims = lab.rooms.verify(&token.expect("a token"), lab.now()).expect("one that holds");
-    assert_eq!((claims.sub.as_str(), claims.iss.as_str()), ("eve", "key"));
-    assert_eq!(Join { claims, ..Join::default() }.check(), Ok(()));
+    lab.rooms.verify(&token.expect("a token"), lab.now()).expect("one that holds")
 }
 
 #[test]
