@@ -122,7 +122,10 @@ pub(crate) fn open_session(
 #[allow(deprecated, reason = "older clients read these fields")]
 fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
     let member = &room.members[&who];
-    let codecs = codecs::of(&member.client, &config.codecs).into_iter();
+    let mut codecs = codecs::of(&member.client, &config.codecs);
+    // As LiveKit lists them: nobody chooses to publish retransmissions, and Flutter's SDK 2.4.2 wants pictures first.
+    codecs.retain(|mime| mime != "video/rtx");
+    codecs.sort_by_key(|mime| !mime.starts_with("video/"));
     JoinResponse {
         room: Some(room.info()),
         participant: room.member_info(who),
@@ -135,7 +138,7 @@ fn join_response(room: &Room, who: Number, config: &Config) -> JoinResponse {
         ping_interval: PING_INTERVAL_SECONDS,
         server_info: Some(server_info(config)),
         sif_trailer: room.trailer.clone(),
-        enabled_publish_codecs: codecs.map(|mime| Codec { mime, ..Codec::default() }).collect(),
+        enabled_publish_codecs: codecs.into_iter().map(|mime| Codec { mime, ..Codec::default() }).collect(),
         fast_publish: member.permission.can_publish,
         ..JoinResponse::default()
     }

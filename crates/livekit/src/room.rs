@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use livekit_protocol::signal_response::Message;
-use livekit_protocol::{ParticipantInfo, ParticipantUpdate, Room as RoomInfo, RoomUpdate};
+use livekit_protocol::{Codec, ParticipantInfo, ParticipantUpdate, Room as RoomInfo, RoomUpdate};
 
 use crate::behind::Behind;
 use crate::config::{Config, Now};
@@ -36,6 +36,8 @@ pub(crate) struct Room {
     pub(crate) departure_timeout: Duration,
     /// 0 is as many as are possible.
     pub(crate) participants_max: u32,
+    /// Those that may be published.
+    pub(crate) codecs: Vec<Codec>,
     /// By which clients know frames that a server has put in.
     pub(crate) trailer: Vec<u8>,
     pub(crate) members: BTreeMap<Number, Participant>,
@@ -107,6 +109,7 @@ impl Room {
             } else {
                 wanted.max_participants
             },
+            codecs: config.codecs.iter().map(|mime| Codec { mime: mime.clone(), ..Codec::default() }).collect(),
             trailer: sids.next("").into_bytes(),
             members: BTreeMap::new(),
             by_identity: HashMap::new(),
@@ -141,6 +144,7 @@ impl Room {
             max_participants: self.participants_max,
             creation_time: self.created.unix.as_secs() as i64,
             creation_time_ms: self.created.unix.as_millis() as i64,
+            enabled_codecs: self.codecs.clone(),
             metadata: self.metadata.clone(),
             num_participants: self.members.values().filter(|member| !member.is_dependent()).count() as u32,
             num_publishers: self.members.values().filter(|member| member.is_publisher).count() as u32,

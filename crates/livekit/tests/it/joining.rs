@@ -1,9 +1,11 @@
-use livekit::admin::Request as Admin;
+use livekit::admin::{Answer, Request as Admin};
 use livekit::join::{Join, Refused};
 use livekit::media::{Request, Role};
 use livekit::proto::participant_info::{Kind, KindDetail};
 use livekit::proto::signal_response::Message;
-use livekit::proto::{AddTrackRequest, ParticipantPermission, SessionDescription, UpdateParticipantRequest};
+use livekit::proto::{
+    AddTrackRequest, Codec, ListRoomsRequest, ParticipantPermission, SessionDescription, UpdateParticipantRequest,
+};
 use livekit::token::{Claims, RoomConfig, VideoGrant};
 
 use crate::support::{Client, Lab, ROOM, a_join, a_viewer, camera, hidden, join_granted, microphone};
@@ -27,8 +29,24 @@ fn the_join_response_has_what_clients_need() {
     assert!(join.subscriber_primary && join.fast_publish && participant.permission.is_some());
     assert_eq!((join.ping_interval, join.ping_timeout), (5, 15));
     assert_eq!(join.server_info.expect("information").version, "1.2.3");
-    assert_eq!(join.enabled_publish_codecs.len(), 3);
     assert!(!join.sif_trailer.is_empty());
+}
+
+#[test]
+fn the_room_says_which_codecs_may_be_published_and_who_joins_hears_of_pictures_first() {
+    let all = ["audio/opus", "audio/red", "video/VP8", "video/H264", "video/rtx"].map(str::to_owned);
+    let mut lab = Lab::with(|config| config.codecs = all.clone().into());
+    let mimes = |codecs: Vec<Codec>| codecs.into_iter().map(|codec| codec.mime).collect::<Vec<_>>();
+    let eve = lab.enter("eve");
+    let join = lab.take_join(&eve);
+    assert_eq!(mimes(join.room.expect("a room").enabled_codecs), all);
+    assert_eq!(mimes(join.enabled_publish_codecs), ["video/VP8", "video/H264", "audio/opus", "audio/red"]);
+    for event in lab.take_events() {
+        assert_eq!(mimes(event.room.expect("a room").enabled_codecs), all, "{}", event.event);
+    }
+    let rooms = lab.admin(Admin::ListRooms(ListRoomsRequest::default()));
+    let Ok(Answer::Rooms(mut listed)) = rooms else { panic!("{rooms:?}") };
+    assert_eq!(mimes(listed.rooms.remove(0).enabled_codecs), all);
 }
 
 #[test]
