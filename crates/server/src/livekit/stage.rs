@@ -466,7 +466,7 @@ impl Stage {
         Some(Section {
             mid: section.mid.clone(),
             kind,
-            codec: section.up.as_ref().map_or(String::new(), |up| mime(up.media.codec)),
+            codec: section.up.as_ref().map_or(String::new(), |up| sent_as(&up.media)),
             rids: section.up.as_ref().map_or(Vec::new(), |up| up.media.rids.clone()),
             // Who names no track has one in each section.
             cid: section.up.as_ref().map(|up| up.cid.clone()).filter(|cid| !cid.is_empty()),
@@ -588,9 +588,23 @@ fn mime(codec: Codec) -> String {
     format!("{kind}/{}", codec.name())
 }
 
+/// As LiveKit calls Opus with redundancy (RFC 2198).
+const RED: &str = "audio/red";
+
+/// What a publisher sends: who names redundancy before the codec sends that.
+fn sent_as(media: &Media) -> String {
+    match media.red {
+        Some(red) if red.is_preferred => RED.to_owned(),
+        _ => mime(media.codec),
+    }
+}
+
 /// The codec of a name such as "video/VP8".
 pub(super) fn codec_of(mime: &str) -> Option<Codec> {
-    Codec::ALL.into_iter().find(|codec| self::mime(*codec).eq_ignore_ascii_case(mime))
+    match mime.eq_ignore_ascii_case(RED) {
+        true => Some(Codec::Opus),
+        false => Codec::ALL.into_iter().find(|codec| self::mime(*codec).eq_ignore_ascii_case(mime)),
+    }
 }
 
 fn wish(up: &Up) -> UpWish {

@@ -1,7 +1,7 @@
 //! Two workers, one room, and what both are told.
 
 use livekit::media::Down;
-use webrtc::{Direction, Up};
+use webrtc::{Direction, Red, Up};
 
 use super::*;
 use crate::plane::placement;
@@ -301,4 +301,22 @@ fn a_pause_for_want_of_bandwidth_is_told_of_the_track_while_there_is_one() {
     test.ask(Request::Unpublish { session: ALICE, track: TRACK });
     assert!(test.stage.handle_pause(Stage::spec_id(BOB), stream, false).is_empty());
     assert!(test.stage.handle_pause(spec::SessionId(7), stream, false).is_empty(), "a viewer of a broadcast");
+}
+
+#[test]
+fn sound_is_red_where_its_publisher_names_that_first_and_opus_to_who_takes_it() {
+    let mut test = Test::new();
+    test.open(ALICE, Role::Publisher);
+    test.ask(Request::Offer { session: ALICE, sdp: "offer".to_owned(), ups: Vec::new() });
+    let mut named = |red: Option<Red>| {
+        let media = Media { codec: Codec::Opus, payload_type: 111, red, ..media("0", Direction::Receive) };
+        let up = Some(Up { media, media_stream: "stream".to_owned(), cid: "mic".to_owned() });
+        let section = webrtc::Section { kind: Some(MediaKind::Audio), up, ..section("0") };
+        let heard = test.hear(ALICE, ConferenceNotice::Answered(described(vec![section])));
+        let [Event::Answered { sections, .. }] = &heard[..] else { panic!("{heard:?}") };
+        sections[0].codec.clone()
+    };
+    let red = |is_preferred| Some(Red { payload_type: 63, is_preferred });
+    assert_eq!([None, red(false), red(true)].map(&mut named), ["audio/opus", "audio/opus", "audio/red"]);
+    assert_eq!(["audio/red", "audio/opus", "audio/g722"].map(codec_of), [Some(Codec::Opus), Some(Codec::Opus), None]);
 }
