@@ -209,8 +209,11 @@ pub struct Section {
     pub kind: Kind,
     /// The codec that was chosen, as "video/VP8".
     pub codec: String,
-    /// The names of its simulcast layers; empty without simulcast.
+    /// The names of its simulcast layers, the smallest picture first; empty without simulcast.
     pub rids: Vec<String>,
+    /// By which SSRC each of them comes, or what there is without simulcast, and by which its retransmissions do; empty where the
+    /// client does not say.
+    pub ssrcs: Vec<(u32, Option<u32>)>,
     /// The client's id of the track that it sends (`a=msid`), when it sends one.
     pub cid: Option<String>,
     /// Whether the client sends in it.

@@ -8,6 +8,7 @@ use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
     AddTrackRequest, AudioTrackFeature, MuteTrackRequest, RequestResponse, SimulcastCodecInfo, TrackInfo,
     TrackPublishedResponse, TrackType, TrackUnpublishedResponse, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
+    VideoLayer,
 };
 
 use crate::config::Config;
@@ -219,6 +220,18 @@ fn complete(info: &mut TrackInfo, section: &Section) {
     if let Some(codec) = info.codecs.first_mut() {
         codec.mime_type.clone_from(&section.codec);
         codec.mid.clone_from(&section.mid);
+        identify(&mut codec.layers, section);
+        info.layers.clone_from(&codec.layers);
+    }
+}
+
+/// Says of layers, of which the smallest stands first, how they come, as far as the section tells.
+fn identify(layers: &mut [VideoLayer], section: &Section) {
+    for (place, layer) in layers.iter_mut().enumerate() {
+        let (ssrc, repair_ssrc) = section.ssrcs.get(place).copied().unwrap_or_default();
+        layer.spatial_layer = place as i32;
+        layer.rid = section.rids.get(place).cloned().unwrap_or_default();
+        (layer.ssrc, layer.repair_ssrc) = (ssrc, repair_ssrc.unwrap_or_default());
     }
 }
 

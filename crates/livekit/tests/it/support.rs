@@ -363,6 +363,7 @@ pub fn section(mid: &str, kind: Kind, cid: &str) -> Section {
         kind,
         codec: if kind == Kind::Video { "video/VP8".into() } else { "audio/opus".into() },
         rids: Vec::new(),
+        ssrcs: Vec::new(),
         cid: Some(cid.into()),
         is_sent: true,
         down: None,

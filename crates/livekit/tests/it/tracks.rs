@@ -1,5 +1,5 @@
 use livekit::join::Join;
-use livekit::media::{Event, Kind, Request};
+use livekit::media::{Event, Kind, Request, Section};
 use livekit::proto::client_info::Sdk;
 use livekit::proto::request_response::Reason;
 use livekit::proto::signal_request::Message as Signal;
@@ -7,7 +7,7 @@ use livekit::proto::signal_response::Message;
 use livekit::proto::{
     AddTrackRequest, AudioTrackFeature, ClientInfo, GetDataBlobRequest, MuteTrackRequest, ParticipantPermission,
     PublishDataTrackRequest, SimulcastCodec, StoreDataBlobRequest, TrackType, UpdateLocalAudioTrack,
-    UpdateLocalVideoTrack, UpdateParticipantRequest,
+    UpdateLocalVideoTrack, UpdateParticipantRequest, VideoLayer, VideoQuality,
 };
 use livekit::token::VideoGrant;
 
@@ -47,6 +47,36 @@ fn a_track_is_published_when_a_section_carries_it() {
     assert_eq!(lab.take_webhooks(), ["track_published"]);
     let track = lab.take_updates(&adam).remove(0).tracks.remove(0);
     assert_eq!((track.sid, track.mid.as_str(), track.mime_type.as_str()), (sid, "3", "video/VP8"));
+}
+
+#[test]
+#[allow(deprecated)]
+fn each_layer_says_how_it_comes_as_far_as_the_section_tells() {
+    let layer = |quality: VideoQuality| VideoLayer { quality: quality as i32, width: 640, ..VideoLayer::default() };
+    let layers = vec![layer(VideoQuality::High), layer(VideoQuality::Low), layer(VideoQuality::Medium)];
+    let named = vec![(1, Some(11)), (2, Some(22)), (3, None)];
+    for (rids, ssrcs, expected) in [
+        (vec!["q", "h", "f"], named, [("q", 1, 11), ("h", 2, 22), ("f", 3, 0)]),
+        // Browsers name no SSRCs of simulcast layers, and without simulcast the only one.
+        (vec!["q", "h", "f"], vec![], [("q", 0, 0), ("h", 0, 0), ("f", 0, 0)]),
+        (vec![], vec![(1, Some(11))], [("", 1, 11), ("", 0, 0), ("", 0, 0)]),
+    ] {
+        let mut lab = Lab::new();
+        let (adam, eve) = (lab.enter("adam"), lab.enter("eve"));
+        lab.say(&eve, Signal::AddTrack(AddTrackRequest { layers: layers.clone(), ..camera("cam") }));
+        let session = lab.offer(&eve);
+        lab.forget();
+        let rids = rids.into_iter().map(str::to_owned).collect();
+        let sections = vec![Section { rids, ssrcs, ..section("0", Kind::Video, "cam") }];
+        lab.hear(Event::Answered { session, sdp: "".into(), sections, has_data: true });
+        let track = lab.take_updates(&adam).remove(0).tracks.remove(0);
+        assert_eq!(track.layers, track.codecs[0].layers);
+        for ((place, layer), (rid, ssrc, repair_ssrc)) in (0..).zip(&track.layers).zip(expected) {
+            assert_eq!((layer.quality, layer.width, layer.spatial_layer), (place, 640, place));
+            assert_eq!((layer.rid.as_str(), layer.ssrc, layer.repair_ssrc), (rid, ssrc, repair_ssrc));
+        }
+        assert_eq!(track.layers.len(), 3);
+    }
 }
 
 #[test]

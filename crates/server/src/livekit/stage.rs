@@ -23,7 +23,7 @@ use wire::{Bitrate, WorkerId};
 use crate::plane::placement::Placement;
 use crate::rooms::client::Client;
 use crate::rooms::negotiator::conference::{Choice, ConferenceNotice, ConferenceRequest, Open, Watched};
-use crate::rooms::negotiator::track;
+use crate::rooms::negotiator::{ssrcs, track};
 use crate::rooms::spread::{Commands, Spread};
 
 /// Sessions of these rooms have numbers from here on; others have lower ones.
@@ -467,7 +467,8 @@ impl Stage {
             mid: section.mid.clone(),
             kind,
             codec: section.up.as_ref().map_or(String::new(), |up| sent_as(&up.media)),
-            rids: section.up.as_ref().map_or(Vec::new(), |up| up.media.rids.clone()),
+            rids: section.up.as_ref().map_or(Vec::new(), |up| rids(&up.media)),
+            ssrcs: section.up.as_ref().map_or(Vec::new(), |up| ssrcs(&up.media)),
             // Who names no track has one in each section.
             cid: section.up.as_ref().map(|up| up.cid.clone()).filter(|cid| !cid.is_empty()),
             is_sent: section.up.is_some(),
@@ -586,6 +587,11 @@ fn mime(codec: Codec) -> String {
         MediaKind::Video => "video",
     };
     format!("{kind}/{}", codec.name())
+}
+
+/// The names of a publisher's layers, the smallest picture first.
+fn rids(media: &Media) -> Vec<String> {
+    track(media).rids.iter().map(ToString::to_string).collect()
 }
 
 /// As LiveKit calls Opus with redundancy (RFC 2198).

@@ -251,5 +251,6 @@ fn layer(layer: &VideoLayer) -> Value {
         "ssrc": layer.ssrc,
         "spatial_layer": layer.spatial_layer,
         "rid": layer.rid,
+        "repair_ssrc": layer.repair_ssrc,
     })
 }

@@ -27,7 +27,7 @@ use wire::Path;
 use wire::codec::{Codec, Profile};
 
 use self::conference::{ConferenceNotice, ConferenceRequest};
-pub use self::convert::track;
+pub use self::convert::{ssrcs, track};
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
 use super::directory::Admitted;

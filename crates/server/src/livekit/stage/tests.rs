@@ -320,3 +320,18 @@ fn sound_is_red_where_its_publisher_names_that_first_and_opus_to_who_takes_it() 
     assert_eq!([None, red(false), red(true)].map(&mut named), ["audio/opus", "audio/opus", "audio/red"]);
     assert_eq!(["audio/red", "audio/opus", "audio/g722"].map(codec_of), [Some(Codec::Opus), Some(Codec::Opus), None]);
 }
+
+#[test]
+fn layers_are_told_from_the_smallest_picture_to_the_largest_however_they_are_offered() {
+    let mut test = Test::new();
+    test.open(ALICE, Role::Publisher);
+    test.ask(Request::Offer { session: ALICE, sdp: "offer".to_owned(), ups: Vec::new() });
+    let rx = vec![(3, Some(33)), (2, Some(22)), (1, Some(11))];
+    let rids = ["f", "h", "q"].map(str::to_owned).into();
+    let media = Media { rids, rx, ..media("0", Direction::Receive) };
+    let up = Some(Up { media, media_stream: "stream".to_owned(), cid: "cam".to_owned() });
+    let heard = test.hear(ALICE, ConferenceNotice::Answered(described(vec![webrtc::Section { up, ..section("0") }])));
+    let [Event::Answered { sections, .. }] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(sections[0].rids, ["q", "h", "f"]);
+    assert_eq!(sections[0].ssrcs, [(1, Some(11)), (2, Some(22)), (3, Some(33))]);
+}

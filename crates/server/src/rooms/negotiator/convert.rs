@@ -46,14 +46,19 @@ pub fn track(media: &Media) -> TrackSpec {
     }
 }
 
-/// A publisher's section as what it sends.
-pub(super) fn up_track(media: &Media) -> UpTrackSpec {
+/// By which SSRCs a publisher's layers come, in the order of the track's; empty where the offer does not tell.
+pub fn ssrcs(media: &Media) -> Vec<Ssrcs> {
     // Named SSRCs belong to layers in the order of the offer; without simulcast only the first is the track.
-    let ssrcs: Vec<Ssrcs> = match media.rids.len() {
+    match media.rids.len() {
         0 => media.rx.iter().take(1).copied().collect(),
         layers if layers == media.rx.len() => sorted(&media.rx, &layer_order(&media.rids)),
         _ => Vec::new(),
-    };
+    }
+}
+
+/// A publisher's section as what it sends.
+pub(super) fn up_track(media: &Media) -> UpTrackSpec {
+    let ssrcs = ssrcs(media);
     let all =
         |ssrcs: &[Ssrcs]| ssrcs.iter().flat_map(|(ssrc, rtx)| [Some(*ssrc), *rtx]).flatten().collect::<Vec<u32>>();
     let taken = all(&ssrcs);
