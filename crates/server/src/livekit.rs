@@ -17,8 +17,8 @@ mod twirp;
 pub mod webhooks;
 
 pub use ::livekit::token::Claims;
-pub(crate) use settings::settings;
 pub use settings::{Settings, sign};
+pub(crate) use settings::{settings, weak_keys};
 
 #[cfg(test)]
 mod tests;

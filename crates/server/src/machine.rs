@@ -260,6 +260,7 @@ fn start_livekit(
     relay: Option<&Arc<RelayControl>>,
 ) -> anyhow::Result<Option<Arc<LivekitControl>>> {
     let Some(settings) = livekit::settings(config) else { return Ok(None) };
+    livekit::weak_keys(config).for_each(|weak| tracing::warn!("{weak}"));
     let ice = IceServers { fixed: config.rtc.ice_servers.clone(), relay: relay.cloned() };
     let started = LivekitControl::start(rooms.clone(), &settings, config.rooms.sessions_max, ice);
     started.context("[livekit]").map(Some)

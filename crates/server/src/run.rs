@@ -26,6 +26,7 @@ use crate::demo;
 use crate::door::{self, Door, Entrance, Hosts, Opened, TurnClient};
 use crate::host::host_addresses;
 use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies, Site};
+use crate::livekit::weak_keys;
 use crate::machine::{self, Machine, Running};
 use crate::owner::ROOMS;
 use crate::reflect::control::Away;
@@ -88,7 +89,8 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
          be passed on to one of them"
             .to_owned()
     });
-    Ok(faults.map(|fault| format!("tls.certificates: {fault}")).chain(unmet).collect())
+    let faults = faults.map(|fault| format!("tls.certificates: {fault}"));
+    Ok(faults.chain(unmet).chain(weak_keys(config)).collect())
 }
 
 /// Reads the settings again, from where they came.

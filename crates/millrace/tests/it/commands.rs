@@ -1,6 +1,6 @@
 //! The commands that answer and end, by the binary itself.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Output, Stdio};
 
 use livekit::config::Now;
@@ -177,6 +177,27 @@ fn a_token_that_would_allow_nothing_is_not_made() {
     let output = millrace(&["token", "--set", secret, "--watch", "*"]);
     assert!(output.status.success());
     assert_eq!(text(&output.stdout).trim().split('.').count(), 3);
+}
+
+#[test]
+fn a_key_of_livekit_with_a_short_secret_is_warned_of_but_where_everybody_may_come_in() {
+    let weak = r#"livekit.keys: the secret of "weak" has less than 32 bytes"#;
+    let keys = "livekit.keys=good: 0123456789abcdef0123456789abcdef,weak: 0123456789abcdef0123456789abcde";
+    let checked = millrace(&["check", "--set", keys]);
+    let said = text(&checked.stderr);
+    assert!(checked.status.success(), "{said}");
+    assert_eq!((said.matches(&format!("millrace: warning: {weak}")).count(), said.contains(r#""good""#)), (1, false));
+    let of_dev = millrace(&["check", "--set", keys, "--set", "auth.dev=true"]);
+    assert!(of_dev.status.success() && !text(&of_dev.stderr).contains("less than 32"), "{}", text(&of_dev.stderr));
+
+    let mut server = crate::common::millrace();
+    server.args(["serve", "--listen", "127.0.0.1:0", "--set", "workers.udp_port=0", "--set", keys]);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
+    assert!(lines.any(|line| line.expect("text").contains("metrics, health")), "it is all there");
+    server.kill().expect("it runs");
+    let said = text(&server.wait_with_output().expect("it ends").stderr);
+    assert_eq!(said.matches("less than 32 bytes").count(), 1, "{said}");
 }
 
 #[test]

@@ -69,6 +69,17 @@ pub(crate) fn settings(config: &Config) -> Option<Settings> {
     })
 }
 
+/// What is wrong with keys that work all the same, in words: whoever has a token of a key can try secrets on it for as long as he likes.
+pub(crate) fn weak_keys(config: &Config) -> impl Iterator<Item = String> {
+    let weak = config.livekit.keys.iter().filter(|key| !config.auth.dev && key.secret.len() < SECRET_BYTES);
+    weak.map(|key| {
+        format!("livekit.keys: the secret of {:?} has less than {SECRET_BYTES} bytes (openssl rand -base64 32)", key.id)
+    })
+}
+
+/// Of a good secret, as LiveKit's server has it: those of what HS256 makes (RFC 7518 §3.2).
+const SECRET_BYTES: usize = 32;
+
 /// Signs a token with the first key. `None`: there is no key.
 pub fn sign(config: &Config, claims: Claims) -> Option<String> {
     Some(Keys::new(keys(config)).ok()?.sign(claims))
