@@ -1,6 +1,6 @@
 //! `millrace load rooms --livekit`: publishers and viewers of one room, by LiveKit's signalling.
 
-use crate::common::{Server, kernel_drops, wait_until};
+use crate::common::{Server, Service, kernel_drops, wait_until};
 use clap::Parser;
 use load::rooms as load;
 
@@ -25,6 +25,26 @@ fn each_viewer_gets_every_packet_of_every_publisher() {
             .iter()
             .all(|gauge| server.metric(gauge) == 0.0)
     });
+}
+
+#[test]
+fn the_log_says_who_came_published_and_left_to_those_who_ask_for_it_and_who_was_refused_to_all() {
+    for (filter, says_names) in [("info", false), ("info,server::livekit=debug", true)] {
+        let server = Service::start(&[&format!("log.filter={filter}")]);
+        let url = format!("http://{}", server.addr);
+        let words = ["--url", &url, "--subscribers", "1", "--warm-up", "0", "--seconds", "1", "--json"];
+        measure(&words).expect("a report");
+        let forged = ["load", "--livekit", "--api-key", "devkey", "--api-secret", "another"];
+        load::measure(&load::Args::parse_from(forged.iter().chain(&words))).expect_err("another secret");
+
+        wait_until("who was refused is told of", || server.has_said("a request of LiveKit's protocol is refused"));
+        let events = ["room_started", "participant_joined", "track_published", "track_unpublished", "participant_left"];
+        let all = || events.iter().all(|event| server.has_said(&format!("event={event} room=")));
+        match says_names {
+            true => wait_until("all of it is told", all),
+            false => assert!(!events.iter().any(|event| server.has_said(event))),
+        }
+    }
 }
 
 #[test]

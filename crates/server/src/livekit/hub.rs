@@ -50,6 +50,8 @@ struct State {
     /// What each webhook is told; that for which there is no room is dropped, and counted.
     webhooks: Vec<webhooks::Inlet>,
     webhooks_dropped: u64,
+    /// What has happened since the log heard of it.
+    untold: Vec<Arc<WebhookEvent>>,
     slow: u64,
     data_dropped: u64,
 }
@@ -91,7 +93,9 @@ impl Hub {
             seed,
         });
         let (inlets, media) = (HashMap::new(), Vec::new());
-        let state = Mutex::new(State { rooms, inlets, media, webhooks, webhooks_dropped: 0, slow: 0, data_dropped: 0 });
+        let state =
+            State { rooms, inlets, media, webhooks, webhooks_dropped: 0, untold: Vec::new(), slow: 0, data_dropped: 0 };
+        let state = Mutex::new(state);
         let (earlier, asked) = (Notify::new(), Notify::new());
         let parting = Semaphore::new(PARTING_MAX);
         Ok(Hub { state, ice, connections_max: settings.connections_max, parting, earlier, asked })
@@ -212,7 +216,7 @@ impl Hub {
     }
 
     fn act<R>(&self, act: impl FnOnce(&mut State, Now, &mut Outbox) -> R) -> R {
-        self.locked(|state| {
+        let (result, untold) = self.locked(|state| {
             let (now, mut out, before) = (now(), Outbox::new(), state.rooms.poll_timeout());
             let result = act(state, now, &mut out);
             state.deliver(now, out);
@@ -223,8 +227,10 @@ impl Hub {
             if !state.media.is_empty() {
                 self.asked.notify_one();
             }
-            result
-        })
+            (result, std::mem::take(&mut state.untold))
+        });
+        untold.iter().for_each(|event| log(event));
+        result
     }
 
     fn locked<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
@@ -271,10 +277,21 @@ impl State {
 
     fn tell(&mut self, event: WebhookEvent) {
         let event = Arc::new(event);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            self.untold.push(event.clone());
+        }
         for webhook in &self.webhooks {
             self.webhooks_dropped += u64::from(webhook.try_send(event.clone()).is_err());
         }
     }
+}
+
+/// Who comes, publishes and goes, as webhooks tell it. Names are for `debug` alone.
+fn log(event: &WebhookEvent) {
+    let room = event.room.as_ref().map(|room| &*room.name);
+    let identity = event.participant.as_ref().map(|participant| &*participant.identity);
+    let track = event.track.as_ref().map(|track| &*track.sid);
+    tracing::debug!(event = %event.event, room, identity, track, "in a room");
 }
 
 fn now() -> Now {
