@@ -216,6 +216,30 @@ func TestTracksOfEachCodecArriveWhole(t *testing.T) {
 	}
 }
 
+// pion tells of a track with its first packet, and of a muted one nothing comes but padding.
+func TestATrackThatIsMutedIsSubscribedToAndArrivesWholeWhenItIsNot(t *testing.T) {
+	for _, mime := range []string{webrtc.MimeTypeVP8, webrtc.MimeTypeOpus} {
+		t.Run(mime, func(t *testing.T) {
+			alice, carol := join(t, t.Name(), "alice"), join(t, t.Name(), "carol")
+			publication := alice.publish(t, mime, &lksdk.TrackPublicationOptions{Name: "track"})
+			publication.SetMuted(true)
+			until(t, "all know that it is muted", func() bool {
+				for _, remote := range carol.room.GetRemoteParticipants() {
+					for _, track := range remote.TrackPublications() {
+						return track.IsMuted()
+					}
+				}
+				return false
+			})
+			bob := join(t, t.Name(), "bob")
+			until(t, "bob gets it", func() bool { return bob.track(publication.SID()) != nil })
+			publication.SetMuted(false)
+			until(t, "a hundred packets", func() bool { return bob.track(publication.SID()).packets.Load() > 100 })
+			until(t, "none is missing", func() bool { return bob.track(publication.SID()).missing() == 0 })
+		})
+	}
+}
+
 func TestWhoComesLateGetsWhatThereIsAndLosesWhatEnds(t *testing.T) {
 	alice := join(t, t.Name(), "alice")
 	picture := alice.publish(t, webrtc.MimeTypeVP8, &lksdk.TrackPublicationOptions{Name: "picture"})

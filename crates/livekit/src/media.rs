@@ -94,6 +94,8 @@ pub enum Request {
         role: Role,
         /// Whether our offer has data channels; where the client offers, that says it.
         wants_data: bool,
+        /// Whether its client hears of a track by the first packet, and so is to get some though nothing comes.
+        wants_packets: bool,
     },
     /// It shall end.
     Close {

@@ -1,5 +1,6 @@
 //! Who comes, is there, and goes.
 
+use livekit_protocol::client_info::Sdk;
 use livekit_protocol::leave_request::Action;
 use livekit_protocol::participant_info::State;
 use livekit_protocol::server_info::Edition;
@@ -111,9 +112,12 @@ pub(crate) fn open_session(
     turn: &mut Turn<'_>,
 ) -> Option<SessionId> {
     let (place, sid) = (room.place(who), room.sid.clone());
-    let Transports { publisher, subscriber, .. } = &mut room.members.get_mut(&who)?.transports;
+    let member = room.members.get_mut(&who)?;
+    // That is pion's way; others are libwebrtc, and know tracks by descriptions.
+    let wants_packets = member.client.sdk() == Sdk::Go;
+    let Transports { publisher, subscriber, .. } = &mut member.transports;
     let session = turn.directory.open_session(place);
-    turn.out.media(Request::Open { session, room: sid, role, wants_data });
+    turn.out.media(Request::Open { session, room: sid, role, wants_data, wants_packets });
     let peer = if role == Role::Subscriber { subscriber } else { publisher };
     *peer = Some(Peer::new(session, wants_data));
     Some(session)

@@ -1,6 +1,7 @@
 //! One track on its way to one viewer: a place in the track's log, and the numbers under which the viewer knows it.
 
 mod mid;
+mod padding;
 mod starts;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! The down tracks of one session: what they share of its path, and what the peer reports about them.
 
+mod announcements;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,8 @@ pub struct Downs {
     ssrcs: Vec<u32>,
     /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before new pictures.
     wanted: VecDeque<(u32, Seq)>,
+    /// Streams of which the peer has to hear even if nothing comes of them, and how many packets say so still (`announce`).
+    announced: Vec<(usize, u8)>,
     /// What tracks begin with that are added.
     limit: LayerLimit,
     /// Empty between two choices; its memory is used again.
@@ -81,6 +84,7 @@ impl Downs {
             tracks: Vec::new(),
             ssrcs: Vec::new(),
             wanted: VecDeque::new(),
+            announced: Vec::new(),
             limit: LayerLimit::NONE,
             needs: Vec::new(),
             has_chosen: false,
@@ -138,6 +142,7 @@ impl Downs {
     /// Forgets a stream and its tracks. Returns the SSRCs under which these were sent.
     pub fn remove(&mut self, stream: usize) -> Vec<u32> {
         self.streams.retain(|watched| *watched != stream);
+        self.announced.retain(|(announced, _)| *announced != stream);
         let gone = self.tracks.extract_if(.., |down| down.stream == stream);
         gone.flat_map(|down| [Some(down.spec.ssrc), down.spec.rtx.map(|(ssrc, _)| ssrc)]).flatten().collect()
     }
@@ -496,6 +501,7 @@ impl Downs {
         self.tracks.iter_mut().for_each(|down| down.limit.follow(io.now));
         self.choose_layers(transport, io.streams, io.now);
         self.send_reports(transport, io);
+        self.send_announcements(transport, io);
         self.probe_at.get_or_insert(io.now);
         for down in &mut self.tracks {
             down.follow_rate();

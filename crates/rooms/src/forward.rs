@@ -172,6 +172,12 @@ impl Forwarder {
         self.last_layer = Some(layer);
     }
 
+    /// Number and timestamp of a packet without content, which goes out before the first that comes. That one goes on behind it.
+    pub fn pad(&mut self, now: Instant) -> (u64, u32) {
+        debug_assert!(self.last_layer.is_none(), "later numbers stand for what came");
+        (self.row.numbers.pad(), self.timeline.pad(now))
+    }
+
     /// Forwards nothing until the next `switch`, which goes on from here.
     pub fn stop(&mut self) {
         self.current = None;
@@ -232,7 +238,8 @@ impl Forwarder {
         self.current
     }
 
-    /// When the newest picture that was forwarded came from the publisher; `None` before the first.
+    /// When the newest picture that was forwarded came from the publisher, or the last padding before it went out; `None` before the
+    /// first.
     pub fn last_arrival(&self) -> Option<Instant> {
         self.timeline.last_arrival
     }

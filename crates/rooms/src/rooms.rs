@@ -259,6 +259,11 @@ impl Rooms {
                     self.end_if_idle(key, EndReason::StreamClosed, out);
                 }
             }
+            Command::Announce { session, stream } => {
+                if let Some((key, stream)) = self.both(session, stream) {
+                    self.sessions[key].downs.announce(stream);
+                }
+            }
             Command::Pause { session, stream, on } => {
                 if let Some((key, stream)) = self.both(session, stream) {
                     self.sessions[key].hold(stream, on, &self.streams, now);

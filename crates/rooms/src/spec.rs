@@ -198,6 +198,13 @@ pub enum Command {
         /// Which stream.
         stream: StreamId,
     },
+    /// The session's peer hears of a track by its first packet: should nothing come of the stream, it is sent a few of padding.
+    Announce {
+        /// Which session.
+        session: SessionId,
+        /// Which stream, that it watches.
+        stream: StreamId,
+    },
     /// The session is sent nothing of the stream for now, or again: sound at once, pictures from a keyframe on. Its numbers go
     /// on without a gap.
     Pause {

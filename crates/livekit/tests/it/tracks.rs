@@ -251,6 +251,18 @@ fn a_client_of_pion_has_its_other_codecs_in_the_answer_too() {
 }
 
 #[test]
+fn a_client_of_pion_is_sent_something_of_each_track_since_it_hears_of_none_before() {
+    for (sdk, expected) in [(Sdk::Go, true), (Sdk::Js, false), (Sdk::Rust, false)] {
+        let mut lab = Lab::new();
+        let client = ClientInfo { sdk: sdk as i32, ..ClientInfo::default() };
+        lab.enter_as(Join { client, ..a_join("eve") });
+        let asked = lab.take_media();
+        let [Request::Open { wants_packets, .. }, ..] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!(*wants_packets, expected, "{sdk:?}");
+    }
+}
+
+#[test]
 fn who_may_publish_no_more_loses_its_tracks_at_once() {
     let mut lab = Lab::new();
     let (adam, eve) = (lab.enter("adam"), lab.enter("eve"));

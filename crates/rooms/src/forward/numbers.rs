@@ -36,6 +36,12 @@ impl Numbers {
         *self = Numbers { first: seq, next: seq, ..Numbers::new(next_output.wrapping_sub(seq)) };
     }
 
+    /// The next output number, for a packet that stands for none that came. Before the first one alone.
+    pub(super) fn pad(&mut self) -> u64 {
+        self.shift = self.shift.wrapping_add(1);
+        self.last()
+    }
+
     /// The last output number in use.
     pub(super) fn last(&self) -> u64 {
         self.next.wrapping_add(self.shift).wrapping_sub(1)

@@ -19,7 +19,7 @@ pub(super) struct Timeline {
     pub(super) shift: u32,
     /// The newest timestamp sent.
     pub(super) last: u32,
-    /// When its packet came from the publisher; `None` before the first packet.
+    /// When its packet came from the publisher, or was made here (`pad`); `None` before the first packet.
     pub(super) last_arrival: Option<Instant>,
 }
 
@@ -54,6 +54,13 @@ impl Timeline {
             }
         };
         self.shift = output.wrapping_sub(packet.timestamp);
+    }
+
+    /// The timestamp of a packet that is made now: as much later than the last one as time went by.
+    pub(super) fn pad(&mut self, now: Instant) -> u32 {
+        let elapsed = self.last_arrival.map_or(0, |at| self.ticks_since(at, now));
+        (self.last, self.last_arrival) = (self.last.wrapping_add(elapsed as u32), Some(now));
+        self.last
     }
 
     /// The output timestamp of a packet, which may be late.

@@ -1,5 +1,6 @@
 //! Members of a conference: what they publish and watch comes and goes, and they stay.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rooms::observer;
@@ -7,13 +8,13 @@ use rooms::spec::{
     Command, EndReason, Event, ExtensionIds, Level, SessionId, StreamId, StreamSpec, TrackSpec, UpTrackSpec,
 };
 use sim::bare::down_track;
-use srtp::Sealer;
+use srtp::{Opener, Sealer};
 use wire::Product;
 use wire::Seq;
 use wire::codec::Codec;
-use wire::rtp::{HeaderWriter, RtpHeader};
+use wire::rtp::{HeaderWriter, Kind, RtpHeader, RtpPacket, classify};
 
-use crate::world::{Media, PACKETS, World, keys, media_to};
+use crate::world::{Media, PACKETS, World, addr, keys, media_to};
 
 const FIRST: StreamId = StreamId(1);
 const SECOND: StreamId = StreamId(2);
@@ -99,6 +100,65 @@ fn a_pause_leaves_no_gap_and_ends_with_a_keyframe() {
     let numbers: Vec<u16> = media.iter().map(|packet| packet.seq).collect();
     assert_eq!(numbers.len(), 3 * PACKETS);
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1)), "{numbers:?}");
+}
+
+/// Payload's length, number and timestamp of the packets that went to a session.
+fn read(session: SessionId, sent: &[(SocketAddr, Vec<u8>)], opener: &mut Opener) -> Vec<(usize, u16, u32)> {
+    let media = sent.iter().filter(|(to, data)| *to == addr(session) && classify(data) == Kind::Rtp);
+    let read = media.map(|(_, data)| {
+        let mut data = data.clone();
+        let len = opener.open_rtp(&mut data).expect("one that is sealed for it, under a number of its own");
+        let packet = RtpPacket::parse(&data[..len]).expect("a packet");
+        (packet.payload().len(), packet.seq().0, packet.timestamp())
+    });
+    read.collect()
+}
+
+#[test]
+fn who_hears_of_a_track_by_its_packets_gets_some_though_nothing_comes_and_numbers_and_time_go_on() {
+    for is_paused in [false, true] {
+        let mut world = meeting();
+        world.watch(BEN, FIRST, down_track(31));
+        world.command(Command::Announce { session: EVE, stream: FIRST });
+        // It watches nothing of the kind.
+        world.command(Command::Announce { session: EVE, stream: SECOND });
+        world.command(Command::Pause { session: EVE, stream: FIRST, on: is_paused });
+        let [mut eve, mut ben] = [EVE, BEN].map(|session| Opener::new(&keys(session).0).unwrap());
+        let mut got = Vec::new();
+        let mut pass = |world: &mut World, seconds| {
+            world.now += Duration::from_secs(seconds);
+            world.rooms.handle_timeout(world.now, &mut world.out);
+            let sent = world.drain();
+            assert!(read(BEN, &sent, &mut ben).iter().all(|(len, ..)| *len > 0), "who did not ask gets no padding");
+            got.extend(read(EVE, &sent, &mut eve));
+            got.len()
+        };
+        for count in [1, 2, 3, 4, 5, 5, 5] {
+            assert_eq!(pass(&mut world, 1), count);
+        }
+        world.command(Command::Pause { session: EVE, stream: FIRST, on: false });
+        world.frame(ANN, true);
+        assert_eq!(pass(&mut world, 0), 5 + PACKETS);
+        // There is nothing to make known any more.
+        assert_eq!(pass(&mut world, 1), 5 + PACKETS);
+        assert!(got[..5].iter().all(|(len, ..)| *len == 0) && got[5..].iter().all(|(len, ..)| *len > 0), "{got:?}");
+        assert!(got.windows(2).all(|pair| pair[1].1 == pair[0].1.wrapping_add(1)), "{got:?}");
+        let since_first: Vec<u32> = got.iter().map(|(.., at)| at.wrapping_sub(got[0].2) / 90_000).collect();
+        assert_eq!(since_first, [0, 1, 2, 3, 4, 6, 6, 6], "as much later as it came later");
+    }
+}
+
+#[test]
+fn what_came_of_a_track_makes_it_known_and_nothing_else_does_then() {
+    let mut world = meeting();
+    world.frame(ANN, true);
+    assert_eq!(media_to(EVE, &world.drain()).len(), PACKETS);
+    world.command(Command::Announce { session: EVE, stream: FIRST });
+    for _ in 0..3 {
+        world.now += Duration::from_secs(1);
+        world.rooms.handle_timeout(world.now, &mut world.out);
+        assert!(media_to(EVE, &world.drain()).is_empty());
+    }
 }
 
 /// Members that publish sound of so many dB below full scale, each its own stream.

@@ -69,6 +69,7 @@ struct Session {
     room: Arc<str>,
     role: Role,
     wants_data: bool,
+    wants_packets: bool,
     /// The negotiator has it; where the client offers, that is from its first offer on.
     is_open: bool,
     is_connected: bool,
@@ -128,8 +129,8 @@ impl Stage {
     /// Does what the rooms ask for; what comes of it at once is returned.
     pub fn handle_request(&mut self, placement: &mut Placement, request: Request) -> Option<Event> {
         match request {
-            Request::Open { session, room, role, wants_data } => {
-                return self.open(placement, session, room.into(), role, wants_data);
+            Request::Open { session, room, role, wants_data, wants_packets } => {
+                return self.open(placement, session, room.into(), role, (wants_data, wants_packets));
             }
             Request::Close { session } => self.close(placement, session),
             Request::Offer { session, sdp, ups } => self.offer(session, sdp, &ups),
@@ -268,7 +269,7 @@ impl Stage {
         session: SessionId,
         room: Arc<str>,
         role: Role,
-        wants_data: bool,
+        (wants_data, wants_packets): (bool, bool),
     ) -> Option<Event> {
         let near = self.rooms.get(&room).map(|(worker, _)| *worker);
         let has_room =
@@ -284,6 +285,7 @@ impl Stage {
             room,
             role,
             wants_data,
+            wants_packets,
             is_open: false,
             is_connected: false,
             channels: HashSet::new(),
@@ -305,10 +307,10 @@ impl Stage {
     fn begin(&mut self, session: SessionId, offer: Option<(String, Vec<UpWish>)>) {
         let Some(entry) = self.sessions.get_mut(&session) else { return };
         entry.is_open = true;
-        let (cname, wants_data) = (entry.room.clone(), entry.wants_data);
+        let (cname, wants_data, wants_packets) = (entry.room.clone(), entry.wants_data, entry.wants_packets);
         let wanted: Vec<TrackId> = entry.wanted.iter().map(|down| down.track).collect();
         let downs = self.watched(session);
-        let open = Open { client: Client::default(), offer, downs, wants_data, cname };
+        let open = Open { client: Client::default(), offer, downs, wants_data, wants_packets, cname };
         self.ask(session, ConferenceRequest::Open(Box::new(open)));
         for track in wanted {
             self.tell_choice(session, track);

@@ -34,7 +34,7 @@ impl Test {
     }
 
     fn open(&mut self, session: SessionId, role: Role) {
-        let opened = self.ask(Request::Open { session, room: "RM_1".to_owned(), role, wants_data: true });
+        let opened = self.ask(opening(session, "RM_1", role));
         assert_eq!(opened, None);
     }
 
@@ -88,6 +88,10 @@ impl Test {
         let asks = self.stage.asks().flat_map(|(worker, asks)| asks.drain(..).map(move |ask| (worker, ask)));
         asks.map(short).collect()
     }
+}
+
+fn opening(session: SessionId, room: &str, role: Role) -> Request {
+    Request::Open { session, room: room.to_owned(), role, wants_data: true, wants_packets: false }
 }
 
 fn media(mid: &str, direction: Direction) -> Media {
@@ -256,7 +260,7 @@ fn where_no_worker_has_room_nobody_is_let_in() {
     for session in [ALICE, BOB] {
         test.open(session, Role::Both);
     }
-    let third = Request::Open { session: SessionId(3), room: "RM_2".to_owned(), role: Role::Both, wants_data: true };
+    let third = opening(SessionId(3), "RM_2", Role::Both);
     assert!(matches!(test.ask(third), Some(Event::Refused { session: SessionId(3), .. })));
 }
 

@@ -75,6 +75,8 @@ pub struct Open {
     pub downs: Vec<Watched>,
     /// With data channels.
     pub wants_data: bool,
+    /// Its peer hears of a track by the first packet, and so is to get some though nothing comes.
+    pub wants_packets: bool,
     /// Names our clock in RTCP: the room.
     pub cname: Arc<str>,
 }

@@ -191,14 +191,14 @@ where
     }
 
     fn open_member(&mut self, now: Instant, id: SessionId, open: Open) -> Result<(), NegotiationError> {
-        let Open { client, offer, downs, wants_data, cname } = open;
+        let Open { client, offer, downs, wants_data, wants_packets, cname } = open;
         let makes_room = self.find_room(id, &client)?;
         let tag = self.free_tag().ok_or(NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS })?;
         let candidates = self.settings.candidates.as_slice().into();
         let options = ConferenceOptions { candidates, cname: cname.clone(), wants_data, codecs: Codec::ALL.into() };
         let make = if offer.is_some() { Conference::answerer } else { Conference::offerer };
         let (mut peer, conference) = make(&self.context, now, options)?;
-        let mut member = Member::new(conference, cname);
+        let mut member = Member::new(conference, cname, wants_packets);
         member.set_downs(downs)?;
         let first = match offer {
             Some((sdp, ups)) => ConferenceRequest::Offer { sdp, ups },

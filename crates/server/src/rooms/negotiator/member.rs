@@ -17,6 +17,8 @@ use super::{NegotiationError, convert};
 pub(super) struct Member {
     conference: Conference,
     cname: Arc<str>,
+    /// See `Open`.
+    wants_packets: bool,
     /// Sections that are published, with what the peer sends there.
     published: Vec<Published>,
     /// Streams that the peer gets, and how.
@@ -43,10 +45,11 @@ pub(super) struct Effects {
 }
 
 impl Member {
-    pub fn new(conference: Conference, cname: Arc<str>) -> Self {
+    pub fn new(conference: Conference, cname: Arc<str>, wants_packets: bool) -> Self {
         Member {
             conference,
             cname,
+            wants_packets,
             published: Vec::new(),
             watched: Vec::new(),
             choices: HashMap::new(),
@@ -208,7 +211,8 @@ impl Member {
         let Some(track) = convert::down_track(media) else { return Vec::new() };
         let watch = Command::Watch { session, stream, tracks: vec![track] };
         let choice = self.choices.get(&stream).copied().unwrap_or_default();
-        std::iter::once(watch).chain(choose(session, stream, Choice::default(), choice)).collect()
+        let announce = self.wants_packets.then_some(Command::Announce { session, stream });
+        std::iter::once(watch).chain(announce).chain(choose(session, stream, Choice::default(), choice)).collect()
     }
 }
 

@@ -17,9 +17,13 @@ impl Harness {
     }
 
     fn open(&mut self, offer: Option<String>, downs: Vec<Watched>) {
+        self.open_as(offer, downs, false);
+    }
+
+    fn open_as(&mut self, offer: Option<String>, downs: Vec<Watched>, wants_packets: bool) {
         let offer = offer.map(|sdp| (sdp, Vec::new()));
         let client = place(1, Role::Viewer).client;
-        let open = Open { client, offer, downs, wants_data: true, cname: "room".into() };
+        let open = Open { client, offer, downs, wants_data: true, wants_packets, cname: "room".into() };
         self.ask(ConferenceRequest::Open(Box::new(open)));
     }
 
@@ -35,8 +39,12 @@ impl Harness {
 
     /// A client whose offer opens the session, once it is connected.
     fn member(&mut self, options: &OfferOptions<'_>, downs: Vec<Watched>) -> (Client, String) {
+        self.member_as(options, downs, false)
+    }
+
+    fn member_as(&mut self, options: &OfferOptions<'_>, downs: Vec<Watched>, wants_packets: bool) -> (Client, String) {
         let (mut peer, offer) = Peer::offer(&self.context, self.now, options).unwrap();
-        self.open(Some(offer.clone()), downs);
+        self.open_as(Some(offer.clone()), downs, wants_packets);
         let said = self.said();
         let [ConferenceNotice::Answered(described)] = &said[..] else { panic!("{said:?}") };
         peer.accept_answer(&described.sdp).unwrap();
@@ -58,6 +66,7 @@ fn names(commands: &[Command]) -> Vec<String> {
         Command::Publish { stream, .. } => format!("publish {}", stream.0),
         Command::Unpublish { stream, .. } => format!("unpublish {}", stream.0),
         Command::Watch { stream, .. } => format!("watch {}", stream.0),
+        Command::Announce { stream, .. } => format!("announce {}", stream.0),
         Command::Unwatch { stream, .. } => format!("unwatch {}", stream.0),
         Command::LimitStream { stream, layers, .. } => format!("limit {} to {}", stream.0, layers.spatial_max),
         Command::Pause { stream, on, .. } => format!("pause {} {on}", stream.0),
@@ -93,6 +102,17 @@ fn a_member_that_offers_gets_what_is_wanted_and_its_worker_is_told_when_it_is_co
     assert!(matches!(harness.said()[..], [ConferenceNotice::Ended(EndReason::Asked)]));
     assert_eq!(names(&harness.commands()), ["remove"]);
     assert_eq!(harness.counted().sessions, 0);
+}
+
+#[test]
+fn who_hears_of_tracks_by_their_packets_is_announced_each_that_it_gets() {
+    let mut harness = Harness::new();
+    let (mut client, offer) = harness.member_as(&WATCH, vec![watched(12, Codec::Vp8)], true);
+    harness.run(&mut [&mut client], Duration::from_secs(1));
+    assert_eq!(names(&harness.commands()), ["add", "watch 12", "announce 12"]);
+    harness.ask(ConferenceRequest::SetDowns(vec![watched(11, Codec::Opus), watched(12, Codec::Vp8)]));
+    harness.ask(ConferenceRequest::Offer { sdp: offer, ups: Vec::new() });
+    assert_eq!(names(&harness.commands()), ["watch 11", "announce 11"]);
 }
 
 #[test]
@@ -156,7 +176,7 @@ fn where_the_server_offers_a_second_offer_waits_until_the_peer_has_connected() {
 fn where_the_server_offers_what_changes_meanwhile_waits_for_the_answer() {
     let (context, now) = (Context::new().unwrap(), Instant::now());
     let (mut peer, conference) = Conference::offerer(&context, now, taking_all()).unwrap();
-    let mut member = Member::new(conference, "room".into());
+    let mut member = Member::new(conference, "room".into(), false);
     let mut ask = |member: &mut Member, request| member.handle(now, MEMBER, &mut peer, request).notices;
     let first = ask(&mut member, ConferenceRequest::Restart);
     let [ConferenceNotice::Offered { sdp: first }] = &first[..] else { panic!("{first:?}") };
