@@ -1,20 +1,21 @@
 //! What was sent lately, by transport-wide sequence number.
 //!
 //! In: each packet as it leaves; then, per number, whether it arrived. Out: what it was, once.
-//! Cost: O(1), 8 bytes per packet, 16 KiB in all, allocated at the first packet. Never grows: a packet that 2,048 later
-//! ones overtook is forgotten, and feedback about it is ignored.
+//! Cost: O(1), 8 bytes per packet, 2 KiB from the first packet on and 16 KiB at most: it grows where it would forget a packet
+//! that no report has mentioned. One that 2,048 later ones overtook is forgotten, and feedback about it is ignored.
 //! Source: draft-holmer-rmcat-transport-wide-cc-extensions-01 §3.
 
-/// How many packets are remembered: 4 s at 5 Mbit/s. A power of two that divides 2^16.
+/// How many packets are remembered at most: 4 s at 5 Mbit/s. A power of two that divides 2^16.
 pub(super) const HISTORY_LEN: usize = 2_048;
 
-const INDEX_BITS: u32 = HISTORY_LEN.trailing_zeros();
+/// The same at first. Most receivers report ten times a second.
+const LEN_MIN: usize = 256;
 
 /// The packets that may still be reported.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// `None` before the first packet.
-    pub(super) slots: Option<Box<[Slot; HISTORY_LEN]>>,
+    /// Each at its number modulo the size, which is a power of two, or 0 before the first packet.
+    pub(super) slots: Box<[Slot]>,
 }
 
 /// A sent packet that has just been reported.
@@ -37,7 +38,7 @@ pub(super) enum Outcome {
 pub(super) struct Slot {
     sent_us: u32,
     bytes: u16,
-    /// The bits of the sequence number above the slot's index.
+    /// The upper half of the sequence number.
     seq_high: u8,
     state: State,
 }
@@ -52,24 +53,39 @@ enum State {
 }
 
 impl History {
-    /// Remembers a packet. It takes the place of the one sent 2,048 numbers before.
+    /// Remembers a packet. It takes the place of one that was reported, or is 2,048 numbers older.
     pub(super) fn push(&mut self, seq: u16, sent_us: u32, bytes: usize) {
-        let slots = self.slots.get_or_insert_with(empty_slots);
-        slots[index(seq)] = Slot {
-            sent_us,
-            bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
-            seq_high: high(seq),
-            state: State::InFlight,
-        };
+        let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+        let new = Slot { sent_us, bytes, seq_high: high(seq), state: State::InFlight };
+        let index = self.index(seq);
+        match self.slots.get_mut(index) {
+            Some(slot) if slot.state != State::InFlight => *slot = new,
+            _ => self.push_and_grow(seq, new),
+        }
+    }
+
+    #[cold]
+    fn push_and_grow(&mut self, seq: u16, new: Slot) {
+        while self.slots.len() < HISTORY_LEN
+            && self.slots.get(self.index(seq)).is_none_or(|slot| slot.state == State::InFlight)
+        {
+            let wanted = LEN_MIN.max(self.slots.len() * 2);
+            let before = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted].into());
+            for (index, slot) in before.into_iter().enumerate().filter(|(_, slot)| slot.state != State::Empty) {
+                let index = self.index(u16::from_be_bytes([slot.seq_high, index as u8]));
+                self.slots[index] = slot;
+            }
+        }
+        let index = self.index(seq);
+        self.slots[index] = new;
     }
 
     /// Takes one line of a report.
     pub(super) fn resolve(&mut self, seq: u16, received: bool) -> Outcome {
-        let Some(slots) = &mut self.slots else { return Outcome::Unknown };
-        let slot = &mut slots[index(seq)];
-        if slot.seq_high != high(seq) {
+        let index = self.index(seq);
+        let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.seq_high == high(seq)) else {
             return Outcome::Unknown;
-        }
+        };
         match (slot.state, received) {
             (State::Empty | State::Done, _) | (State::Lost, false) => Outcome::Unknown,
             (State::InFlight, false) => {
@@ -85,29 +101,24 @@ impl History {
 
     /// Bytes of a packet that no report has mentioned yet, which from now on counts as reported.
     pub(super) fn skip(&mut self, seq: u16) -> u16 {
-        let Some(slots) = &mut self.slots else { return 0 };
-        let slot = &mut slots[index(seq)];
-        if slot.seq_high != high(seq) || slot.state != State::InFlight {
-            return 0;
+        let index = self.index(seq);
+        match self.slots.get_mut(index) {
+            Some(slot) if slot.seq_high == high(seq) && slot.state == State::InFlight => {
+                slot.state = State::Done;
+                slot.bytes
+            }
+            _ => 0,
         }
-        slot.state = State::Done;
-        slot.bytes
+    }
+
+    /// None is that of a slot as long as there are none.
+    fn index(&self, seq: u16) -> usize {
+        usize::from(seq) & self.slots.len().wrapping_sub(1)
     }
 }
 
-/// Made on the stack first, which is not to be looked through for each packet.
-#[cold]
-#[inline(never)]
-fn empty_slots() -> Box<[Slot; HISTORY_LEN]> {
-    Box::new([Slot::default(); HISTORY_LEN])
-}
-
-fn index(seq: u16) -> usize {
-    usize::from(seq) % HISTORY_LEN
-}
-
 fn high(seq: u16) -> u8 {
-    (seq >> INDEX_BITS) as u8
+    (seq >> 8) as u8
 }
 
 #[cfg(test)]
@@ -142,6 +153,20 @@ mod tests {
         history.push(2_047, 2, 20);
         assert_eq!(history.resolve(65_535, true), Outcome::Unknown);
         assert_eq!(history.skip(2_047), 20);
+    }
+
+    #[test]
+    fn it_grows_for_what_no_report_has_mentioned_and_forgets_none_of_it() {
+        let is_received = |outcome| matches!(outcome, Outcome::Received { bytes: 1_200, .. });
+        let mut history = History::default();
+        for seq in 0..70_000_u32 {
+            history.push(seq as u16, seq, 1_200);
+            assert_eq!(is_received(history.resolve((seq as u16).wrapping_sub(100), true)), seq >= 100, "{seq}");
+        }
+        assert_eq!(history.slots.len(), LEN_MIN);
+        (70_000..71_900_u32).for_each(|seq| history.push(seq as u16, seq, 1_200));
+        assert!((69_900..71_900_u32).all(|seq| is_received(history.resolve(seq as u16, true))));
+        assert_eq!(history.slots.len(), HISTORY_LEN);
     }
 
     #[test]
