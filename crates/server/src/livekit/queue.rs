@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use axum::extract::ws::{Message, Utf8Bytes};
 use livekit::proto::{SignalResponse, signal_response};
 use prost::Message as _;
 use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 /// Messages for one client that wait at most.
 pub const MESSAGES_MAX: usize = 1024;

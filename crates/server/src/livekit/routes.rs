@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -20,14 +18,12 @@ use livekit::token::{Claims, TokenError};
 use wire::{Budget, Rate};
 
 use super::hub::{Hub, NotNow};
-use super::socket::{MESSAGE_BYTES_MAX, Signalling};
+use super::socket::Signalling;
 use super::twirp;
+use super::websocket::Asked;
 
 /// Bytes of a request to the API at most.
 const BODY_BYTES_MAX: usize = 1 << 20;
-
-/// Bytes of memory for what comes by a signalling connection: each has them, and most messages are far smaller.
-const READ_BYTES: usize = 2 * 1024;
 
 /// How often the log says who was refused.
 const TOLD: Rate = Rate { burst: 20, interval: Duration::from_secs(1) };
@@ -96,18 +92,18 @@ async fn join_v0(
     hub: State<Arc<Hub>>,
     pairs: Query<Pairs>,
     headers: HeaderMap,
-    upgrade: Upgrade,
+    asked: Option<Asked>,
 ) -> Result<Response, Plain> {
-    join(hub, pairs, &headers, upgrade, read_v0)
+    join(hub, pairs, &headers, asked, read_v0)
 }
 
 async fn join_v1(
     hub: State<Arc<Hub>>,
     pairs: Query<Pairs>,
     headers: HeaderMap,
-    upgrade: Upgrade,
+    asked: Option<Asked>,
 ) -> Result<Response, Plain> {
-    join(hub, pairs, &headers, upgrade, read_v1)
+    join(hub, pairs, &headers, asked, read_v1)
 }
 
 async fn validate_v0(hub: State<Arc<Hub>>, pairs: Query<Pairs>, headers: HeaderMap) -> Result<&'static str, Plain> {
@@ -118,7 +114,6 @@ async fn validate_v1(hub: State<Arc<Hub>>, pairs: Query<Pairs>, headers: HeaderM
     validate(&hub, &pairs, &headers, read_v1)
 }
 
-type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 type Read = fn(Claims, &[Pair]) -> Result<Join, NotNow>;
 
 fn read_v0(claims: Claims, pairs: &[Pair]) -> Result<Join, NotNow> {
@@ -138,17 +133,15 @@ fn join(
     State(hub): State<Arc<Hub>>,
     Query(pairs): Query<Pairs>,
     headers: &HeaderMap,
-    upgrade: Upgrade,
+    asked: Option<Asked>,
     read: Read,
 ) -> Result<Response, Plain> {
-    let upgrade = upgrade.map_err(|_| Plain(StatusCode::NOT_FOUND, "this is for WebSockets".to_owned()))?;
+    let asked = asked.ok_or_else(|| Plain(StatusCode::NOT_FOUND, "this is for WebSockets".to_owned()))?;
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     let join = read(claims(&hub, &pairs, headers)?, &pairs)?.by(agent);
     let (connection, outlet) = hub.join(join)?;
     let signalling = Signalling { hub, connection, outlet };
-    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(0);
-    Ok(upgrade.on_upgrade(|socket| signalling.serve(socket)))
+    Ok(asked.answer(|socket| signalling.serve(socket)))
 }
 
 /// Says why somebody is not let in. Browsers do not tell a page what the answer to a WebSocket was.

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::ws::{Message, WebSocket};
 use livekit::output::ConnectionId;
 use livekit::proto::SignalRequest;
 use prost::Message as _;
 use tokio::time::{Instant, interval_at, timeout};
+use tokio_tungstenite::tungstenite::Message;
 
 use super::hub::Hub;
 use super::queue::Outlet;
+use super::websocket::Socket;
 
-/// Bytes of a message at most.
-pub(super) const MESSAGE_BYTES_MAX: usize = 2 << 20;
 const PING_EVERY: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_secs(10);
@@ -42,7 +41,7 @@ impl Drop for Signalling {
 
 impl Signalling {
     /// Speaks with the client until either has had enough.
-    pub(super) async fn serve(mut self, mut socket: WebSocket) {
+    pub(super) async fn serve(mut self, mut socket: Socket) {
         let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         let mut heard_at = Instant::now();
         loop {
@@ -79,7 +78,7 @@ impl Signalling {
     }
 
     /// Nothing goes out any more. What the client has said before is heard: that it leaves, perhaps, and so has ceased to read.
-    async fn hear_out(self, mut socket: WebSocket) {
+    async fn hear_out(self, mut socket: Socket) {
         let rest = async {
             while let Some(Ok(message)) = socket.recv().await {
                 self.handle(&message);
@@ -95,7 +94,7 @@ impl Signalling {
                 self.outlet.read_json();
                 serde_json::from_str(text).ok()
             }
-            Message::Close(_) | Message::Ping(_) | Message::Pong(_) => return,
+            Message::Close(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => return,
         };
         match request {
             Some(request) => self.hub.request(self.connection, request),
@@ -106,7 +105,7 @@ impl Signalling {
 
 /// Says that this is the end, and waits for the client to say so. If the connection were closed before, what the client still
 /// sends would have it reset, and browsers would tell their pages of a failure (1006).
-async fn part(mut socket: WebSocket, time: Duration) {
+async fn part(mut socket: Socket, time: Duration) {
     let parting = async {
         // Where the client was first, this is refused, and its answer goes out as more is read.
         let _client_was_first = socket.send(Message::Close(None)).await;

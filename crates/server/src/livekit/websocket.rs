@@ -1,0 +1,202 @@
+//! WebSockets of clients: how one begins, and long messages that are written from where they are.
+//!
+//! In: a request that asks for one (RFC 6455 §4.2.1), and what is sent. Out: the answer, and what comes.
+//! Cost: a copy of each short message. Long ones pass the library by, which would copy them into a buffer and keep that for good:
+//! what a client hears when it joins is longer than all else that there is of it, where many are in the room.
+//! Source: RFC 6455 §4.2 (how it begins), §5.2 (frames).
+
+use std::convert::Infallible;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Bytes;
+use axum::extract::OptionalFromRequestParts;
+use axum::http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+/// Bytes of a message that comes at most.
+pub(super) const MESSAGE_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of memory for what comes: each connection has them, and most messages are far smaller.
+const READ_BYTES: usize = 2 * 1024;
+
+/// Messages of so many bytes and fewer are copied.
+const SHORT_BYTES_MAX: usize = 1024;
+
+/// A request for a WebSocket.
+pub(super) struct Asked {
+    key: HeaderValue,
+    on_upgrade: OnUpgrade,
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Asked {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        let has = |name: HeaderName, word: &str| {
+            let words =
+                parts.headers.get(name).into_iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+            words.into_iter().any(|given| given.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+        };
+        let is_asked = parts.method == Method::GET
+            && has(CONNECTION, "upgrade")
+            && has(UPGRADE, "websocket")
+            && has(SEC_WEBSOCKET_VERSION, "13");
+        let key = parts.headers.get(SEC_WEBSOCKET_KEY).filter(|_| is_asked).cloned();
+        let on_upgrade = key.is_some().then(|| parts.extensions.remove()).flatten();
+        Ok(key.zip(on_upgrade).map(|(key, on_upgrade)| Asked { key, on_upgrade }))
+    }
+}
+
+impl Asked {
+    /// The answer; once the client has that, `serve` has the connection.
+    pub fn answer<F>(self, serve: impl FnOnce(Socket) -> F + Send + 'static) -> Response
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let accept = derive_accept_key(self.key.as_bytes());
+        tokio::spawn(async move {
+            // Where there is none, what would have served is dropped, and so hears of it.
+            if let Ok(upgraded) = self.on_upgrade.await {
+                serve(Socket::new(TokioIo::new(upgraded)).await).await;
+            }
+        });
+        let headers = [(CONNECTION, "upgrade"), (UPGRADE, "websocket"), (SEC_WEBSOCKET_ACCEPT, accept.as_str())];
+        (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
+    }
+}
+
+/// A connection.
+pub(super) struct Socket<S = TokioIo<Upgraded>>(WebSocketStream<Bypass<S>>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    async fn new(stream: S) -> Self {
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_BYTES_MAX))
+            .max_frame_size(Some(MESSAGE_BYTES_MAX))
+            .read_buffer_size(READ_BYTES)
+            .write_buffer_size(0);
+        let bypass = Bypass { stream, long: [Bytes::new(), Bytes::new()] };
+        Socket(WebSocketStream::from_raw_socket(bypass, Role::Server, Some(config)).await)
+    }
+
+    /// The next message; `None` behind the last.
+    pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
+        self.0.next().await
+    }
+
+    /// Sends a message. Where this is not awaited to its end, the rest goes before all that is sent later.
+    ///
+    /// # Errors
+    /// When the connection is closed or broken.
+    pub async fn send(&mut self, message: Message) -> Result<(), Error> {
+        let (kind, payload) = match message {
+            Message::Binary(bytes) if bytes.len() > SHORT_BYTES_MAX => (Data::Binary, bytes),
+            Message::Text(text) if text.len() > SHORT_BYTES_MAX => (Data::Text, text.into()),
+            short => return self.0.send(short).await,
+        };
+        let mut head = Vec::new();
+        FrameHeader { opcode: OpCode::Data(kind), ..FrameHeader::default() }.format(payload.len() as u64, &mut head)?;
+        // What the library still has was said before.
+        self.0.flush().await?;
+        self.0.get_mut().long = [head.into(), payload];
+        self.0.flush().await
+    }
+}
+
+/// A stream with a long message that goes before what is written next.
+struct Bypass<S> {
+    stream: S,
+    /// What is left of its head and its payload.
+    long: [Bytes; 2],
+}
+
+impl<S: AsyncWrite + Unpin> Bypass<S> {
+    fn poll_long(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let [head, payload] = &mut self.long;
+        while !head.is_empty() || !payload.is_empty() {
+            let parts = [IoSlice::new(head), IoSlice::new(payload)];
+            let count = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, &parts))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            let of_head = head.split_to(count.min(head.len())).len();
+            drop(payload.split_to(count - of_head));
+        }
+        // Empty ones keep the memory, too.
+        self.long = [Bytes::new(), Bytes::new()];
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bypass<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Bypass<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_long(context))?;
+        Pin::new(&mut self.stream).poll_write(context, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_long(context))?;
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_long(context))?;
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_long_message_is_whole_and_in_its_place_also_where_its_sender_gave_up() {
+        let (client, server) = duplex(4 * 1024);
+        let mut server = Socket::new(server).await;
+        let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+        let long = Message::binary(vec![7; 100_000]);
+        tokio::select! {
+            biased;
+            sent = server.send(long.clone()) => panic!("there is no room for it: {sent:?}"),
+            () = async {} => {}
+        }
+        client.send(Message::Ping("there?".into())).await.expect("sent");
+        let serving = async {
+            assert_eq!(server.recv().await.expect("more").expect("a message"), Message::Ping("there?".into()));
+            server.send(Message::text("x".repeat(2_000))).await.expect("sent");
+            server.send(Message::text("y")).await.expect("sent");
+        };
+        let hearing = async {
+            let mut heard = Vec::new();
+            while heard.len() < 4 {
+                heard.push(client.next().await.expect("more").expect("a message"));
+            }
+            heard
+        };
+        let ((), heard) = tokio::join!(serving, hearing);
+        let pong = Message::Pong("there?".into());
+        assert_eq!(heard, [long, pong, Message::text("x".repeat(2_000)), Message::text("y")]);
+    }
+}
