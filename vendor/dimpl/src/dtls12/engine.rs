@@ -1045,8 +1045,12 @@ impl Engine {
     }
 
     /// Release application data from the incoming queue
+    ///
+    /// The handshake is done: what it took memory for is let go of.
     pub fn release_application_data(&mut self) {
         self.release_app_data = true;
+        self.transcript = Buf::new();
+        self.buffers_free = BufferPool::default();
     }
 
     /// Whether a close_notify alert has been received from the peer.
