@@ -17,6 +17,10 @@ from gi.repository import GLib, Gst, GstSdp, GstWebRTC  # noqa: E402
 
 import whip  # noqa: E402
 
+# An enumeration is filled by who names it first; threads that name it at the same moment find it half empty.
+ANSWER = GstWebRTC.WebRTCSDPType.ANSWER
+CONNECTED = GstWebRTC.WebRTCPeerConnectionState.CONNECTED
+
 ENCODERS = {
     "VP8": "vp8enc deadline=1 cpu-used=8 keyframe-max-dist=30 target-bitrate=500000 ! rtpvp8pay picture-id-mode=15-bit",
     "H264": "openh264enc bitrate=500000 gop-size=30 complexity=low ! video/x-h264,profile=constrained-baseline "
@@ -58,11 +62,11 @@ class Peer:
             self.refused = error.status
             return
         _, sdp = GstSdp.SDPMessage.new_from_text(text)
-        answer = GstWebRTC.WebRTCSessionDescription.new(GstWebRTC.WebRTCSDPType.ANSWER, sdp)
+        answer = GstWebRTC.WebRTCSessionDescription.new(ANSWER, sdp)
         self.bin.emit("set-remote-description", answer, None)
 
     def on_connection_state(self, *_):
-        if self.bin.get_property("connection-state") == GstWebRTC.WebRTCPeerConnectionState.CONNECTED:
+        if self.bin.get_property("connection-state") == CONNECTED:
             self.connected.set()
 
     def close(self):
