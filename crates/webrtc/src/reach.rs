@@ -38,7 +38,10 @@ const RTO: Duration = Duration::from_millis(500);
 /// How often a request is sent for its own sake, to prove an address and to prove it anew; after that, each further check of
 /// the peer has it sent again.
 const REQUESTS_MAX: u32 = 4;
-const RENEWALS_MAX: u32 = 6;
+const RENEWALS_MAX: u32 = 12;
+
+/// A renewal is repeated no less often than this until the address lapses, as few of the peer's checks come here meanwhile.
+const RENEWAL_INTERVAL_MAX: Duration = Duration::from_secs(2);
 
 /// A check has a request sent again no earlier than this after the last one.
 const REPEAT_MIN: Duration = Duration::from_millis(50);
@@ -223,12 +226,14 @@ impl Reach {
             due.filter(|asked| is_due(asked)).for_each(|asked| asked.next = Some(later));
             return None;
         }
-        let requests_max = if address.is_proved(now) { RENEWALS_MAX } else { REQUESTS_MAX };
+        let (requests_max, interval_max) =
+            if address.is_proved(now) { (RENEWALS_MAX, RENEWAL_INTERVAL_MAX) } else { (REQUESTS_MAX, Duration::MAX) };
         let (remote, asked) = (address.remote, address.asked.as_mut()?);
         asked.sent += 1;
         asked.first.get_or_insert(now);
         asked.last = Some(now);
-        asked.next = (asked.sent < requests_max).then(|| now + RTO * (1 << (asked.sent - 1)));
+        let interval = || interval_max.min(RTO * (1 << (asked.sent - 1).min(8)));
+        asked.next = (asked.sent < requests_max).then(|| now + interval());
         Some((remote, asked.transaction))
     }
 
@@ -375,7 +380,8 @@ mod tests {
         let expected = [(0, Standing::Good), (10_000, Standing::Old), (10_100, Standing::Good)];
         assert_eq!(standings[..3], expected);
         assert_eq!(standings[3..], [(13_000, Standing::Doubtful), (30_000, Standing::Lapsed)]);
-        assert_eq!(sent, [10_000, 10_500, 11_500, 13_500, 17_500, 25_500]);
+        let expected = [10_000, 10_500, 11_500, 13_500, 15_500, 17_500, 19_500, 21_500, 23_500, 25_500, 27_500, 29_500];
+        assert_eq!(sent, expected);
     }
 
     #[test]

@@ -178,7 +178,7 @@ fn a_publisher_that_answers_no_checks_goes_on_and_its_goodbye_is_heard() {
             }
         }
     }
-    assert!(requests <= 6 && wakeups < 120, "{requests} requests, {wakeups} wake-ups");
+    assert!(requests <= 12 && wakeups < 120, "{requests} requests, {wakeups} wake-ups");
     pair.now = end;
     pair.client.peer.close();
     pair.run_until(Duration::from_secs(1), |pair| pair.server.ended.is_some());
