@@ -18,7 +18,7 @@ use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkKind, Outbox, Path};
 
 use crate::counters::Counters;
 use crate::egress::Egress;
-use crate::links::{CONNECTIONS, Links, READ_BUFFER_BYTES, Read};
+use crate::links::{CONNECTIONS, EVENTS_MAX, Links, READ_BUFFER_BYTES, Read};
 use crate::mailbox::Receiver;
 use crate::service::Service;
 use crate::sys::{Interest, Ready};
@@ -70,7 +70,8 @@ pub(crate) struct Loop<M> {
     coalesce: Duration,
     /// When the present turn began.
     woke: Instant,
-    /// The turn was for input that came within `coalesce` of the last, and took all of it.
+    /// The turn was for datagrams alone that came within `coalesce` of the last, and took all of them. Connections wait for
+    /// nothing: of what they have, a turn takes a part.
     comes_often: bool,
     receiver: Receiver<M>,
     pub(crate) counters: Arc<Counters>,
@@ -113,7 +114,9 @@ impl<M: Send + 'static> Loop<M> {
             self.publish();
             self.wait(service, now, has_more)?;
             let before = std::mem::replace(&mut self.woke, Instant::now());
-            self.comes_often = self.egress.links.epoll.ready_count() > 0 && self.woke - before < 2 * self.coalesce;
+            // More than the kernel can report at a time may be ready.
+            let is_all_known = (1..EVENTS_MAX).contains(&self.egress.links.epoll.ready_count());
+            self.comes_often = is_all_known && self.woke - before < 2 * self.coalesce;
             has_more = self.turn(service, self.woke)?;
             now = Instant::now();
             self.egress.links.counts.busy_ns += now.duration_since(self.woke).as_nanos() as u64;
@@ -164,6 +167,7 @@ impl<M: Send + 'static> Loop<M> {
                 None => break,
             }
         }
+        self.comes_often &= !has_connections;
         let has_received = self.handle_received(service);
         if has_received && (has_connections || !self.receiver.is_empty()) {
             self.transmit(service, now);

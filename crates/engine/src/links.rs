@@ -59,7 +59,7 @@ const DROPS_PAUSE: Duration = Duration::from_millis(1);
 const CLOSES_MAX: usize = 64;
 
 /// Descriptors that one wait reports; others that are ready are reported by the next.
-const EVENTS_MAX: usize = 256;
+pub(crate) const EVENTS_MAX: usize = 256;
 
 /// What stands for all TCP links in the worker's epoll set. Links have their numbers there, of which none is as large.
 pub(crate) const CONNECTIONS: u64 = u64::MAX - 1;

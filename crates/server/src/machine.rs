@@ -342,7 +342,8 @@ impl Part {
             cpu: workers.pin.then_some(index),
             sockets,
             mailbox_len: WORKER_MAILBOX,
-            coalesce: workers.coalesce,
+            // Sockets of allocations have the system's buffers, which are for some 90 datagrams.
+            coalesce: if relay_listen.is_empty() { workers.coalesce } else { Duration::ZERO },
             ..WorkerConfig::default()
         })
         .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind, pump.udp_port and relay.listen)"))?;
