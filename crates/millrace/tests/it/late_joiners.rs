@@ -1,6 +1,6 @@
 //! Who comes late begins with a keyframe, and many who come together ask for one keyframe, not for many.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::common::{Publisher, Server, Viewer, Way};
 
@@ -9,8 +9,11 @@ fn eight_who_come_late_together_begin_with_the_same_new_keyframe() {
     let server = Server::start(&["rooms.keyframe_interval_min=1s"]);
     let mut publisher = Publisher::join(&server, "news", Way::Udp4, 1);
     let mut early = Viewer::join(&server, "news", Way::Udp4);
-    // Long enough for the first keyframe to be too old to begin with (rooms.keyframe_age_max, 1.5 s).
-    publisher.play(&mut [&mut early], 4 * 50 * 2);
+    publisher.play(&mut [&mut early], 1);
+    // Then the last keyframe is too old to begin with (rooms.keyframe_age_max, 1.5 s).
+    while publisher.keyframe_at.elapsed() < Duration::from_secs(3) {
+        publisher.play(&mut [&mut early], 4);
+    }
     let asked = publisher.keyframe_requests as u64;
 
     let start = Instant::now();

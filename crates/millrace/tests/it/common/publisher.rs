@@ -22,6 +22,8 @@ pub struct Publisher {
     /// Packets that were sent again because the server asked for them.
     pub resent: usize,
     pub keyframe_requests: usize,
+    /// When the last keyframe was sent.
+    pub keyframe_at: Instant,
     frame: u32,
     wants_keyframe: bool,
     next_at: Instant,
@@ -67,6 +69,7 @@ impl Publisher {
             loses: |_| false,
             resent: 0,
             keyframe_requests: 0,
+            keyframe_at: Instant::now(),
             frame: 0,
             wants_keyframe: true,
             next_at: Instant::now(),
@@ -104,6 +107,9 @@ impl Publisher {
 
     pub fn send_frame(&mut self) {
         let is_keyframe = std::mem::take(&mut self.wants_keyframe);
+        if is_keyframe {
+            self.keyframe_at = Instant::now();
+        }
         for (index, size) in PACKET_SIZES.into_iter().enumerate() {
             // VP8: the S bit of the descriptor, then the P bit of the frame, which is 0 in keyframes (RFC 7741 §4).
             let mut payload = vec![self.frame as u8 ^ index as u8; size];
