@@ -34,8 +34,8 @@ pub struct WorkerConfig {
     pub outbox_bytes: usize,
     /// Messages that the mailbox holds; a sender that finds it full gets its message back.
     pub mailbox_len: usize,
-    /// Where there is input more often than this, what comes is looked at once in this time: many datagrams share one
-    /// wake-up, as with the interrupt coalescing of network cards. Zero: at once.
+    /// Where datagrams alone come more often than this, what came is looked at once in this time: many share one wake-up, as
+    /// with the interrupt coalescing of network cards. Connections have no part in it. Zero: at once.
     pub coalesce: Duration,
 }
 

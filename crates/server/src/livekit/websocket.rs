@@ -47,9 +47,9 @@ impl<S: Sync> OptionalFromRequestParts<S> for Asked {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
         let has = |name: HeaderName, word: &str| {
-            let words =
-                parts.headers.get(name).into_iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-            words.into_iter().any(|given| given.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+            let lines = parts.headers.get_all(name).into_iter();
+            let mut words = lines.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+            words.any(|given| given.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
         };
         let is_asked = parts.method == Method::GET
             && has(CONNECTION, "upgrade")
@@ -170,6 +170,24 @@ mod tests {
     use tokio::io::duplex;
 
     use super::*;
+
+    /// As proxies write it, which add lines of their own (RFC 9110 §5.3).
+    #[tokio::test]
+    async fn a_header_may_have_its_words_in_several_lines() {
+        let asked = async |lines: &[&str]| {
+            let request =
+                axum::http::Request::get("/rtc").header(UPGRADE, "websocket").header(SEC_WEBSOCKET_VERSION, "13");
+            let request = request.header(SEC_WEBSOCKET_KEY, "a2V5");
+            let request = lines.iter().fold(request, |request, line| request.header(CONNECTION, *line));
+            let mut request = request.body(()).expect("a request");
+            let on_upgrade = hyper::upgrade::on(&mut request);
+            let mut parts = request.into_parts().0;
+            parts.extensions.insert(on_upgrade);
+            Asked::from_request_parts(&mut parts, &()).await.expect("it never fails").is_some()
+        };
+        assert!(asked(&["keep-alive", "Upgrade"]).await && asked(&["keep-alive, Upgrade"]).await);
+        assert!(!asked(&["keep-alive"]).await && !asked(&[]).await);
+    }
 
     #[tokio::test]
     async fn a_long_message_is_whole_and_in_its_place_also_where_its_sender_gave_up() {
