@@ -17,9 +17,11 @@ from gi.repository import GLib, Gst, GstSdp, GstWebRTC  # noqa: E402
 
 import whip  # noqa: E402
 
-# An enumeration is filled by who names it first; threads that name it at the same moment find it half empty.
-ANSWER = GstWebRTC.WebRTCSDPType.ANSWER
-CONNECTED = GstWebRTC.WebRTCPeerConnectionState.CONNECTED
+# A class is filled, and an enumeration registered, by who names it first; threads that do so at the same moment find it half empty,
+# or registered.
+for namespace in (Gst, GstSdp, GstWebRTC):
+    for name in dir(namespace):
+        getattr(namespace, name, None)
 
 ENCODERS = {
     "VP8": "vp8enc deadline=1 cpu-used=8 keyframe-max-dist=30 target-bitrate=500000 ! rtpvp8pay picture-id-mode=15-bit",
@@ -62,11 +64,11 @@ class Peer:
             self.refused = error.status
             return
         _, sdp = GstSdp.SDPMessage.new_from_text(text)
-        answer = GstWebRTC.WebRTCSessionDescription.new(ANSWER, sdp)
+        answer = GstWebRTC.WebRTCSessionDescription.new(GstWebRTC.WebRTCSDPType.ANSWER, sdp)
         self.bin.emit("set-remote-description", answer, None)
 
     def on_connection_state(self, *_):
-        if self.bin.get_property("connection-state") == CONNECTED:
+        if self.bin.get_property("connection-state") == GstWebRTC.WebRTCPeerConnectionState.CONNECTED:
             self.connected.set()
 
     def close(self):
