@@ -12,7 +12,6 @@ use livekit_protocol::{DisconnectReason, TrackInfo};
 use crate::demand::Demand;
 use crate::directory::{Number, RoomNumber};
 use crate::join::Join;
-use crate::media::{SessionId, TrackId};
 use crate::participant::Participant;
 use crate::permission::Permissions;
 use crate::presence;
@@ -20,7 +19,7 @@ use crate::publish;
 use crate::room::{Room, When};
 use crate::subscribe;
 use crate::token::{Claims, VideoGrant};
-use crate::track::Track;
+use crate::track::{Encoding, Track};
 use crate::turn::Turn;
 use crate::webhook;
 
@@ -47,9 +46,7 @@ pub(crate) struct Look {
 
 #[derive(Debug)]
 struct Shown {
-    media: TrackId,
-    session: SessionId,
-    cid: String,
+    first: Encoding,
     info: TrackInfo,
 }
 
@@ -77,12 +74,7 @@ pub(crate) fn look(room: &mut Room, turn: &mut Turn<'_>) -> Vec<(Forward, Option
 
 fn shown(room: &Room, who: Number) -> Option<Look> {
     let member = room.members.get(&who)?;
-    let show = |track: &Track| Shown {
-        media: track.media,
-        session: track.session,
-        cid: track.cid.clone(),
-        info: track.info.clone(),
-    };
+    let show = |track: &Track| Shown { first: track.first.clone(), info: track.info.clone() };
     Some(Look {
         name: member.name.clone(),
         metadata: member.metadata.clone(),
@@ -144,17 +136,15 @@ pub(crate) fn follow(room: &mut Room, there: Number, look: Option<Look>, turn: &
         publish::remove(room, &sid, turn);
     }
     let mut new = Vec::new();
-    for Shown { media, session, cid, info } in tracks {
+    for Shown { first, info } in tracks {
         let sid = info.sid.clone();
         match room.tracks.get_mut(&sid) {
             Some(track) => track.info = info,
             None => {
                 let (subscribers, demand) = (BTreeSet::new(), Demand::new(turn.now.at));
                 let track = Track {
-                    media,
                     publisher: there,
-                    session,
-                    cid,
+                    first,
                     info,
                     subscribers,
                     demand,

@@ -36,8 +36,8 @@ pub(crate) fn take_out(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> Opt
     for sid in &sids {
         subscribe::drop_track(room, sid, turn);
         let Some(track) = room.tracks.remove(sid) else { continue };
-        room.timers.clear(&Timer::Demand(track.media));
-        room.speakers.remove(track.media);
+        room.timers.clear(&Timer::Demand(track.first.media));
+        room.speakers.remove(track.first.media);
         for member in room.members.values_mut() {
             member.wishes.forget(sid);
         }
@@ -100,10 +100,10 @@ pub(crate) fn put_in(room: &mut Room, moved: Moved, turn: &mut Turn<'_>) {
 fn add(room: &mut Room, track: Track, turn: &mut Turn<'_>) {
     let demand = Demand::new(turn.now.at);
     if let Some(at) = demand.lower_at().filter(|_| track.kind() == Kind::Video) {
-        room.timers.set(Timer::Demand(track.media), at);
+        room.timers.set(Timer::Demand(track.first.media), at);
     }
     let sid = track.info.sid.clone();
-    turn.directory.place_track(track.media, room.place(track.publisher), &sid);
+    turn.directory.place_track(track.first.media, room.place(track.publisher), &sid);
     room.tracks.insert(
         sid,
         Track {

@@ -17,7 +17,7 @@ use crate::directory::Number;
 use crate::limits;
 use crate::media::{Kind, Request, Section, SessionId, Up};
 use crate::room::{Room, Timer, When};
-use crate::track::{Pending, Track, announced, kind};
+use crate::track::{Encoding, Pending, Track, announced, kind};
 use crate::turn::Turn;
 use crate::{codecs, subscribe, webhook};
 
@@ -45,7 +45,7 @@ pub(crate) fn add_track(room: &mut Room, who: Number, request: AddTrackRequest, 
     }
     // One that is announced twice waits for the first to end.
     let is_taken = member.pending.iter().any(|pending| pending.is_at(&request.cid))
-        || member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).any(|track| track.cid == request.cid);
+        || member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).any(|track| track.first.cid == request.cid);
     let info = announced(&request, &codecs::of(&member.client, &turn.config.codecs), turn.sids);
     member.pending.push(Pending { cid: request.cid.clone(), info: info.clone(), is_queued: is_taken });
     match is_taken {
@@ -97,12 +97,9 @@ pub(crate) fn handle_sections(
     turn: &mut Turn<'_>,
 ) {
     let Some(member) = room.members.get(&who) else { return };
-    let own = member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).filter(|track| track.session == session);
-    let carries = |track: &Track| {
-        let section = sections.iter().find(|section| section.mid == track.info.mid);
-        section.is_some_and(|section| section.is_sent && section.cid.as_ref().is_none_or(|cid| *cid == track.cid))
-    };
-    let ended: Vec<_> = own.filter(|track| !carries(track)).map(|track| track.info.sid.clone()).collect();
+    let own = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
+    let ended = own.filter(|track| !track.first.is_carried(session, sections));
+    let ended: Vec<_> = ended.map(|track| track.info.sid.clone()).collect();
     for sid in &ended {
         remove(room, sid, turn);
     }
@@ -132,7 +129,7 @@ pub(crate) fn ups(room: &Room, who: Number, config: &Config) -> Vec<Up> {
     let others = if is_of_pion { codecs::of(&member.client, &config.codecs) } else { Vec::new() };
     let published = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
     let published =
-        published.map(|track| Up { codecs: vec![track.info.mime_type.clone()], ..up(&track.cid, &track.info) });
+        published.map(|track| Up { codecs: vec![track.info.mime_type.clone()], ..up(&track.first.cid, &track.info) });
     let announced = member.pending.iter().flat_map(|pending| {
         let (apart, together): (Vec<_>, Vec<_>) = (pending.info.codecs.iter())
             .filter(|codec| !codec.mime_type.is_empty())
@@ -156,7 +153,7 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
     let (mut published, place) = (Vec::new(), room.place(who));
     let Some(member) = room.members.get_mut(&who) else { return published };
     let own = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
-    let bound: BTreeSet<&str> = own.map(|track| track.info.mid.as_str()).collect();
+    let bound: BTreeSet<&str> = own.map(|track| track.first.mid.as_str()).collect();
     let free = sections.iter().filter(|section| section.is_sent && !bound.contains(section.mid.as_str()));
     for (section, Pending { mut info, .. }) in matched(&mut member.pending, free.collect()) {
         complete(&mut info, section);
@@ -172,14 +169,12 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
         member.tracks.push(info.sid.clone());
         member.is_publisher = true;
         published.push(info.sid.clone());
-        let (cid, subscribers) = (cid_of(section).to_owned(), BTreeSet::new());
+        let (mid, cid) = (section.mid.clone(), cid_of(section).to_owned());
         let track = Track {
-            media,
             publisher: who,
-            session,
-            cid,
+            first: Encoding { media, session, mid, cid },
             info,
-            subscribers,
+            subscribers: BTreeSet::new(),
             demand,
             is_told_of_subscriber: false,
             is_of_another_room: false,
@@ -240,24 +235,24 @@ pub(crate) fn remove(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     subscribe::drop_track(room, sid, turn);
     let Some(track) = room.tracks.remove(sid) else { return };
     if !track.is_of_another_room {
-        turn.directory.close_track(track.media);
-        turn.out.media(Request::Unpublish { session: track.session, track: track.media });
+        turn.directory.close_track(track.first.media);
+        turn.out.media(Request::Unpublish { session: track.first.session, track: track.first.media });
     }
-    room.timers.clear(&Timer::Demand(track.media));
-    room.speakers.remove(track.media);
+    room.timers.clear(&Timer::Demand(track.first.media));
+    room.speakers.remove(track.first.media);
     for member in room.members.values_mut() {
         member.wishes.forget(sid);
     }
     let Some(member) = room.members.get_mut(&track.publisher) else { return };
     member.tracks.retain(|own| own != sid);
     // One that waited for this to end is announced now.
-    let next = member.pending.iter_mut().find(|pending| pending.is_queued && pending.cid == track.cid);
+    let next = member.pending.iter_mut().find(|pending| pending.is_queued && pending.cid == track.first.cid);
     let next = next.map(|pending| {
         pending.is_queued = false;
         pending.info.clone()
     });
     if let Some(info) = next {
-        send_published(room, track.publisher, track.cid, info, turn);
+        send_published(room, track.publisher, track.first.cid, info, turn);
     }
     if let Some(info) = room.member_info(track.publisher) {
         webhook::track("track_unpublished", room, info, track.info, turn);
@@ -289,7 +284,7 @@ pub(crate) fn mute(room: &mut Room, who: Number, sid: &str, is_muted: bool, turn
         return Some(pending.info.clone());
     }
     let track = room.tracks.get_mut(sid).filter(|track| track.publisher == who && !track.is_of_another_room)?;
-    let (is_news, media) = (track.info.muted != is_muted, track.media);
+    let (is_news, media) = (track.info.muted != is_muted, track.first.media);
     track.info.muted = is_muted;
     let info = track.info.clone();
     if is_news {

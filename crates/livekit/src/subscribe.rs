@@ -143,7 +143,7 @@ fn tell_allowed(room: &mut Room, who: Number, publisher: String, sid: &str, is_a
 fn subscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     let (Some(track), Some(member)) = (room.tracks.get_mut(sid), room.members.get_mut(&who)) else { return };
     track.subscribers.insert(who);
-    member.downs.insert(track.media, Down { sid: sid.to_owned(), settings: None });
+    member.downs.insert(track.first.media, Down { sid: sid.to_owned(), settings: None });
     room.changed_downs.insert(who);
     let (publisher, is_first) = (track.publisher, !track.is_told_of_subscriber);
     track.is_told_of_subscriber = true;
@@ -166,7 +166,7 @@ fn unsubscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
         return;
     }
     let publisher = track.publisher;
-    member.downs.remove(&track.media);
+    member.downs.remove(&track.first.media);
     room.changed_downs.insert(who);
     // Who hears nothing of somebody any more does not hear that it has fallen silent either.
     if room.speakers.level_of(publisher).is_some() && !follows(room, who, publisher) {
@@ -207,10 +207,10 @@ fn apply_settings(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) 
     let (Some(track), Some(member)) = (room.tracks.get(sid), room.members.get_mut(&who)) else { return };
     let wanted = member.wishes.settings(&track.info, member.is_adaptive);
     let session = member.transports.down().map(|peer| peer.id);
-    let (Some(session), Some(down)) = (session, member.downs.get_mut(&track.media)) else { return };
+    let (Some(session), Some(down)) = (session, member.downs.get_mut(&track.first.media)) else { return };
     if let Some(told) = down.settings {
         down.settings = Some(wanted);
-        tell_settings(session, track.media, told, wanted, turn);
+        tell_settings(session, track.first.media, told, wanted, turn);
     }
 }
 
@@ -233,7 +233,7 @@ pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
             let track = room.tracks.get(&down.sid)?;
             let publisher = room.members.get(&track.publisher)?;
             let stream = format!("{}|{}", publisher.sid, down.sid);
-            Some(media::Down { track: track.media, stream, sid: down.sid.clone(), kind: track.kind() })
+            Some(media::Down { track: track.first.media, stream, sid: down.sid.clone(), kind: track.kind() })
         });
         let tracks = tracks.collect();
         turn.out.media(Request::SetDown { session, tracks });
@@ -267,8 +267,8 @@ pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     let wanted = if track.is_shown_elsewhere { Some(Layer::High) } else { wanted };
     let is_more = track.demand.want(wanted, turn.now.at);
     match track.demand.lower_at() {
-        Some(at) => room.timers.set(Timer::Demand(track.media), at),
-        None => room.timers.clear(&Timer::Demand(track.media)),
+        Some(at) => room.timers.set(Timer::Demand(track.first.media), at),
+        None => room.timers.clear(&Timer::Demand(track.first.media)),
     }
     if is_more.is_some() {
         let (publisher, update) = (track.publisher, track.quality_update(is_more));
@@ -278,7 +278,7 @@ pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 
 /// It is time to tell a publisher to send less.
 pub(crate) fn lower_demand(room: &mut Room, media: TrackId, turn: &mut Turn<'_>) {
-    let Some(track) = room.tracks.values_mut().find(|track| track.media == media) else { return };
+    let Some(track) = room.tracks.values_mut().find(|track| track.first.media == media) else { return };
     if let Some(wanted) = track.demand.handle_timeout(turn.now.at) {
         let (publisher, update) = (track.publisher, track.quality_update(wanted));
         room.send(publisher, Message::SubscribedQualityUpdate(update), turn);

@@ -10,17 +10,14 @@ use livekit_protocol::{
 use crate::demand::Demand;
 use crate::directory::Number;
 use crate::limits;
-use crate::media::{Kind, Layer, SessionId, TrackId};
+use crate::media::{Kind, Layer, Section, SessionId, TrackId};
 use crate::sid::Sids;
 
 /// Published: media comes, or may come.
 #[derive(Debug)]
 pub(crate) struct Track {
-    pub(crate) media: TrackId,
     pub(crate) publisher: Number,
-    pub(crate) session: SessionId,
-    /// The client's id in the section that it comes by.
-    pub(crate) cid: String,
+    pub(crate) first: Encoding,
     pub(crate) info: TrackInfo,
     pub(crate) subscribers: BTreeSet<Number>,
     pub(crate) demand: Demand,
@@ -32,6 +29,16 @@ pub(crate) struct Track {
     pub(crate) is_shown_elsewhere: bool,
 }
 
+/// What of a track comes by one section: all of it, in one codec.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoding {
+    pub(crate) media: TrackId,
+    pub(crate) session: SessionId,
+    pub(crate) mid: String,
+    /// The client's id in that section.
+    pub(crate) cid: String,
+}
+
 /// Announced: its media is waited for.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -39,6 +46,15 @@ pub(crate) struct Pending {
     pub(crate) info: TrackInfo,
     /// Whether it waits for another track of its cid to end.
     pub(crate) is_queued: bool,
+}
+
+impl Encoding {
+    /// Whether it still comes, if these are the sections of a session.
+    pub(crate) fn is_carried(&self, session: SessionId, sections: &[Section]) -> bool {
+        let section = sections.iter().find(|section| section.mid == self.mid);
+        let carries = |section: &Section| section.is_sent && section.cid.as_ref().is_none_or(|cid| *cid == self.cid);
+        self.session != session || section.is_some_and(carries)
+    }
 }
 
 impl Track {
