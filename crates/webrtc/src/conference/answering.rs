@@ -69,6 +69,7 @@ impl<'a> Plan<'a> {
         let mut waiting: Vec<&Down> = Vec::new();
         for down in known.wanted {
             let index = known.slots.iter().position(|slot| slot.holds(down));
+            let index = index.or_else(|| known.slots.iter().position(|slot| slot.holds_track_of(down)));
             if index.is_none_or(|index| self.try_place(index, down, known, ssrcs) != Tried::Placed) {
                 waiting.push(down);
             }
@@ -97,7 +98,7 @@ impl<'a> Plan<'a> {
         let before = known.slots.get(index).filter(|before| before.mid == slot.mid);
         let before = before.and_then(|before| before.down.as_ref());
         // Browsers tell of a new track where there was none before, so one that is gone is so for one answer.
-        let rests = before.is_some_and(|placed| placed.down != *down);
+        let rests = before.is_some_and(|placed| !placed.down.is_same_track(down));
         if !receives || slot.down.is_some() || slot.kind() != Some(down.codec.kind()) {
             return Tried::NoSection;
         }
@@ -109,6 +110,7 @@ impl<'a> Plan<'a> {
         if rests {
             return Tried::Rests;
         }
+        let before = before.filter(|placed| placed.down == *down);
         let tx = ssrcs.ssrcs(before.map(|placed| &placed.media), media.rtx_payload_type.is_some());
         let media = Media { tx, red: media.red.filter(|_| down.red), ..media };
         slot.down = Some(Placed { down: down.clone(), media, is_taken: true });

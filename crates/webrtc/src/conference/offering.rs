@@ -39,13 +39,13 @@ impl Plan {
     ) -> Self {
         let mut plan = Plan { slots: slots.to_vec(), left_out: Vec::new(), is_new: false };
         // Browsers tell of a new track where there was none before, so one that is gone is so for one round.
-        let (mut resting, mut later): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut resting, mut later): (Vec<(usize, Down)>, Vec<usize>) = (Vec::new(), Vec::new());
         for (index, slot) in plan.slots.iter_mut().enumerate() {
             if let Some(placed) = slot.down.take_if(|placed| !wanted.contains(&placed.down)) {
                 // Of what the peer did not take, it need not hear that it is gone.
                 if placed.is_taken {
                     plan.is_new = true;
-                    resting.push(index);
+                    resting.push((index, placed.down));
                 }
             }
         }
@@ -59,13 +59,17 @@ impl Plan {
             let numbered = numbers.of(down);
             let kind = down.codec.kind();
             let is_free = |slot: &Slot| slot.kind() == Some(kind) && slot.down.is_none();
+            // Where the same track comes by another stream nothing is gone.
+            let same = resting.iter().position(|(_, gone)| gone.is_same_track(down));
+            let same = same.map(|place| resting.swap_remove(place).0);
             let mut free = (0..plan.slots.len()).filter(|index| is_free(&plan.slots[*index]));
-            let idle = free.find(|index| !resting.contains(index) && !later.contains(index));
+            let rests = |index: &usize| resting.iter().any(|(resting, _)| resting == index) || later.contains(index);
+            let idle = same.or_else(|| free.find(|index| !rests(index)));
             // It waits for one that is about to be free.
             if idle.is_none()
-                && let Some(place) = resting.iter().position(|index| is_free(&plan.slots[*index]))
+                && let Some(place) = resting.iter().position(|(index, _)| is_free(&plan.slots[*index]))
             {
-                later.push(resting.swap_remove(place));
+                later.push(resting.swap_remove(place).0);
                 continue;
             }
             let index = idle.or_else(|| plan.add(Medium::Rtp(kind), mids));

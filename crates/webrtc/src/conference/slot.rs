@@ -48,6 +48,11 @@ impl Slot {
         self.down.as_ref().is_some_and(|placed| placed.down == *down)
     }
 
+    /// The same track, by this stream or another.
+    pub fn holds_track_of(&self, down: &Down) -> bool {
+        self.down.as_ref().is_some_and(|placed| placed.down.is_same_track(down))
+    }
+
     /// As the caller sees it.
     pub fn section(&self) -> Option<Section> {
         let placed = self.down.as_ref().filter(|placed| placed.is_taken);

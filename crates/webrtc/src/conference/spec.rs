@@ -37,6 +37,14 @@ pub struct Down {
     pub track: String,
 }
 
+impl Down {
+    /// Whether the peer has both for the same track, by one stream or another.
+    pub(super) fn is_same_track(&self, other: &Down) -> bool {
+        let is_of_its_kind = self.codec.kind() == other.codec.kind();
+        is_of_its_kind && !self.track.is_empty() && self.media_stream == other.media_stream && self.track == other.track
+    }
+}
+
 /// How a track that the peer publishes is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpWish {
