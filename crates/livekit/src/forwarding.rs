@@ -141,7 +141,7 @@ pub(crate) fn follow(room: &mut Room, there: Number, look: Option<Look>, turn: &
         match room.tracks.get_mut(&sid) {
             Some(track) => track.info = info,
             None => {
-                let (subscribers, demand) = (BTreeSet::new(), Demand::new(turn.now.at));
+                let (subscribers, demand) = (BTreeSet::new(), Demand::new([true, false], turn.now.at));
                 let track = Track {
                     publisher: there,
                     first,

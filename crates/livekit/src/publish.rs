@@ -162,7 +162,7 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
         if info.muted {
             turn.out.media(Request::Mute { track: media, is_muted: true });
         }
-        let demand = Demand::new(turn.now.at);
+        let demand = Demand::new([true, false], turn.now.at);
         if let Some(at) = demand.lower_at().filter(|_| section.kind == Kind::Video) {
             room.timers.set(Timer::Demand(media), at);
         }

@@ -265,13 +265,13 @@ pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     let settings = subscribers.map(|member| member.wishes.settings(&track.info, member.is_adaptive));
     let wanted = settings.filter(|settings| !settings.is_paused).map(|settings| settings.layer).max();
     let wanted = if track.is_shown_elsewhere { Some(Layer::High) } else { wanted };
-    let is_more = track.demand.want(wanted, turn.now.at);
+    let is_more = track.demand.want([wanted, None], turn.now.at);
     match track.demand.lower_at() {
         Some(at) => room.timers.set(Timer::Demand(track.first.media), at),
         None => room.timers.clear(&Timer::Demand(track.first.media)),
     }
-    if is_more.is_some() {
-        let (publisher, update) = (track.publisher, track.quality_update(is_more));
+    if is_more {
+        let (publisher, update) = (track.publisher, track.quality_update());
         room.send(publisher, Message::SubscribedQualityUpdate(update), turn);
     }
 }
@@ -279,8 +279,8 @@ pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 /// It is time to tell a publisher to send less.
 pub(crate) fn lower_demand(room: &mut Room, media: TrackId, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.values_mut().find(|track| track.first.media == media) else { return };
-    if let Some(wanted) = track.demand.handle_timeout(turn.now.at) {
-        let (publisher, update) = (track.publisher, track.quality_update(wanted));
+    if track.demand.handle_timeout(turn.now.at) {
+        let (publisher, update) = (track.publisher, track.quality_update());
         room.send(publisher, Message::SubscribedQualityUpdate(update), turn);
     }
 }

@@ -62,20 +62,22 @@ impl Track {
         kind(&self.info)
     }
 
-    /// What the publisher is told of what is wanted: all layers up to this one.
+    /// What the publisher is told of what is wanted, the first codec first: of each all layers up to the one that is wanted.
     #[allow(deprecated, reason = "older clients read these fields")]
-    pub(crate) fn quality_update(&self, wanted: Option<Layer>) -> SubscribedQualityUpdate {
-        let qualities =
-            [(VideoQuality::Low, Layer::Low), (VideoQuality::Medium, Layer::Medium), (VideoQuality::High, Layer::High)];
-        let qualities: Vec<_> = qualities
-            .map(|(quality, layer)| SubscribedQuality { quality: quality as i32, enabled: Some(layer) <= wanted })
-            .into();
-        let codec = self.info.mime_type.rsplit('/').next().unwrap_or_default().to_lowercase();
+    pub(crate) fn quality_update(&self) -> SubscribedQualityUpdate {
+        let backup = self.backup_codec().map(|codec| &codec.mime_type);
+        let codecs = std::iter::once(&self.info.mime_type).chain(backup).zip(self.demand.told());
+        let subscribed_codecs: Vec<_> = codecs.map(|(mime, layer)| subscribed(mime, layer)).collect();
         SubscribedQualityUpdate {
             track_sid: self.info.sid.clone(),
-            subscribed_qualities: qualities.clone(),
-            subscribed_codecs: vec![SubscribedCodec { codec, qualities }],
+            subscribed_qualities: subscribed_codecs[0].qualities.clone(),
+            subscribed_codecs,
         }
+    }
+
+    /// The codec in which it may be published beside the first.
+    pub(crate) fn backup_codec(&self) -> Option<&SimulcastCodecInfo> {
+        self.info.codecs.get(1).filter(|_| self.kind() == Kind::Video)
     }
 }
 
@@ -84,6 +86,14 @@ impl Pending {
     pub(crate) fn is_at(&self, cid: &str) -> bool {
         self.cid == cid || self.info.codecs.iter().any(|codec| codec.cid == cid)
     }
+}
+
+fn subscribed(mime: &str, wanted: Option<Layer>) -> SubscribedCodec {
+    let qualities =
+        [(VideoQuality::Low, Layer::Low), (VideoQuality::Medium, Layer::Medium), (VideoQuality::High, Layer::High)];
+    let enabled = |(quality, layer)| SubscribedQuality { quality: quality as i32, enabled: Some(layer) <= wanted };
+    let codec = mime.rsplit('/').next().unwrap_or_default().to_lowercase();
+    SubscribedCodec { codec, qualities: qualities.map(enabled).into() }
 }
 
 pub(crate) fn kind(info: &TrackInfo) -> Kind {
