@@ -28,18 +28,13 @@ struct OfCodec {
 impl Demand {
     /// Nobody wants anything yet; `is_sent` says of each codec whether it comes, and then all of it does.
     pub(crate) fn new(is_sent: [bool; 2], now: Instant) -> Self {
-        let of = |is_sent: bool| OfCodec {
-            told: is_sent.then_some(Layer::High),
-            wanted: None,
-            lower_at: is_sent.then_some(now + LAYER_PAUSED_AFTER),
-        };
-        Demand { of: is_sent.map(of) }
+        Demand { of: is_sent.map(|is_sent| OfCodec::new(is_sent, now)) }
     }
 
     /// Takes the best layers that anybody wants now; whether the publisher is to be told at once.
     pub(crate) fn want(&mut self, wanted: Layers, now: Instant) -> bool {
-        let pairs = self.of.iter_mut().zip(wanted);
-        pairs.fold(false, |is_more, (of, wanted)| of.want(wanted, now) || is_more)
+        let [first, backup] = &mut self.of;
+        first.want(wanted[0], now) | backup.want(wanted[1], now)
     }
 
     /// What the publisher is to send, as it was told or is to be now.
@@ -52,13 +47,30 @@ impl Demand {
         self.of.iter().filter_map(|of| of.lower_at).min()
     }
 
+    /// The backup comes, all of it.
+    pub(crate) fn begin_backup(&mut self, now: Instant) {
+        let wanted = self.of[1].wanted;
+        self.of[1] = OfCodec { wanted, ..OfCodec::new(true, now) };
+    }
+
+    /// The backup comes no more.
+    pub(crate) fn end_backup(&mut self, now: Instant) {
+        self.of[1] = OfCodec::new(false, now);
+    }
+
     /// Whether the publisher is to be told now that less is wanted.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
-        self.of.iter_mut().fold(false, |is_less, of| of.handle_timeout(now) || is_less)
+        let [first, backup] = &mut self.of;
+        first.handle_timeout(now) | backup.handle_timeout(now)
     }
 }
 
 impl OfCodec {
+    fn new(is_sent: bool, now: Instant) -> Self {
+        let lower_at = is_sent.then_some(now + LAYER_PAUSED_AFTER);
+        OfCodec { told: is_sent.then_some(Layer::High), wanted: None, lower_at }
+    }
+
     fn want(&mut self, wanted: Option<Layer>, now: Instant) -> bool {
         self.wanted = wanted;
         if wanted >= self.told {

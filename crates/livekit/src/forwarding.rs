@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use livekit_protocol::participant_info::State;
 use livekit_protocol::{DisconnectReason, TrackInfo};
 
+use crate::backup;
 use crate::demand::Demand;
 use crate::directory::{Number, RoomNumber};
 use crate::join::Join;
@@ -47,6 +48,7 @@ pub(crate) struct Look {
 #[derive(Debug)]
 struct Shown {
     first: Encoding,
+    backup: Option<Encoding>,
     info: TrackInfo,
 }
 
@@ -74,7 +76,8 @@ pub(crate) fn look(room: &mut Room, turn: &mut Turn<'_>) -> Vec<(Forward, Option
 
 fn shown(room: &Room, who: Number) -> Option<Look> {
     let member = room.members.get(&who)?;
-    let show = |track: &Track| Shown { first: track.first.clone(), info: track.info.clone() };
+    let show =
+        |track: &Track| Shown { first: track.first.clone(), backup: track.backup.clone(), info: track.info.clone() };
     Some(Look {
         name: member.name.clone(),
         metadata: member.metadata.clone(),
@@ -136,15 +139,19 @@ pub(crate) fn follow(room: &mut Room, there: Number, look: Option<Look>, turn: &
         publish::remove(room, &sid, turn);
     }
     let mut new = Vec::new();
-    for Shown { first, info } in tracks {
+    for Shown { first, backup, info } in tracks {
         let sid = info.sid.clone();
         match room.tracks.get_mut(&sid) {
-            Some(track) => track.info = info,
+            Some(track) => {
+                track.info = info;
+                backup::replace(room, &sid, backup);
+            }
             None => {
                 let (subscribers, demand) = (BTreeSet::new(), Demand::new([true, false], turn.now.at));
                 let track = Track {
                     publisher: there,
                     first,
+                    backup,
                     info,
                     subscribers,
                     demand,

@@ -8,6 +8,7 @@ pub use livekit_protocol as proto;
 
 pub mod admin;
 mod allowance;
+mod backup;
 mod behind;
 mod codecs;
 pub mod config;

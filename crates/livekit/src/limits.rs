@@ -14,7 +14,9 @@ pub const PENDING_MAX: usize = 20;
 pub const WISHES_MAX: usize = 4096;
 /// Subscribers that a publisher names in its permissions. Beyond, the update is refused as a whole.
 pub const PERMISSIONS_MAX: usize = 4096;
-/// Layers and codecs that an announcement lists. What stands behind is left out.
+/// Codecs of one track: it is published in the first, and in the second where somebody lacks that. What stands behind is left out.
+pub const CODECS_MAX: usize = 2;
+/// Layers that an announcement lists. What stands behind is left out.
 pub const LAYERS_MAX: usize = 8;
 /// Bytes of a client's id of a track, of a track's name and of its stream. Longer ones are refused.
 pub const TRACK_NAME_BYTES_MAX: usize = 256;

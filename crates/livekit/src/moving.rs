@@ -98,7 +98,7 @@ pub(crate) fn put_in(room: &mut Room, moved: Moved, turn: &mut Turn<'_>) {
 }
 
 fn add(room: &mut Room, track: Track, turn: &mut Turn<'_>) {
-    let demand = Demand::new([true, false], turn.now.at);
+    let demand = Demand::new([true, track.backup.is_some()], turn.now.at);
     if let Some(at) = demand.lower_at().filter(|_| track.kind() == Kind::Video) {
         room.timers.set(Timer::Demand(track.first.media), at);
     }

@@ -17,21 +17,23 @@ use crate::directory::Number;
 use crate::limits;
 use crate::media::{Kind, Request, Section, SessionId, Up};
 use crate::room::{Room, Timer, When};
-use crate::track::{Encoding, Pending, Track, announced, kind};
+use crate::track::{Encoding, Pending, Track, announced, backup_cid, is_of_codec, kind};
 use crate::turn::Turn;
-use crate::{codecs, subscribe, webhook};
+use crate::{backup, codecs, subscribe, webhook};
 
 /// Takes an announcement, and gives the track its sid.
 pub(crate) fn add_track(room: &mut Room, who: Number, request: AddTrackRequest, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get_mut(&who) else { return };
-    let is_too_long = [&request.cid, &request.name, &request.stream, &request.sid]
-        .iter()
-        .any(|text| text.len() > limits::TRACK_NAME_BYTES_MAX);
+    let texts = [&request.cid, &request.name, &request.stream, &request.sid].into_iter();
+    let cids = request.simulcast_codecs.iter().map(|codec| &codec.cid);
+    let is_too_long = texts.chain(cids).any(|text| text.len() > limits::TRACK_NAME_BYTES_MAX);
     let waiting = member.pending.len();
     let refusal = match request.r#type() {
         _ if !member.may_publish(request.source()) => Some(Reason::NotAllowed),
         TrackType::Data => Some(Reason::UnsupportedType),
         _ if is_too_long || request.cid.is_empty() => Some(Reason::InvalidRequest),
+        // It is no further track.
+        _ if !request.sid.is_empty() => None,
         _ if waiting >= limits::PENDING_MAX || waiting + member.tracks.len() >= limits::TRACKS_MAX => {
             Some(Reason::LimitExceeded)
         }
@@ -41,31 +43,29 @@ pub(crate) fn add_track(room: &mut Room, who: Number, request: AddTrackRequest, 
         return answer(room, who, reason, Asked::AddTrack(request), turn);
     }
     if !request.sid.is_empty() {
-        return add_codec(room, who, request, turn);
+        return backup::announce(room, who, request, turn);
     }
+    let codecs = codecs::of(&member.client, &turn.config.codecs);
     // One that is announced twice waits for the first to end.
-    let is_taken = member.pending.iter().any(|pending| pending.is_at(&request.cid))
-        || member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).any(|track| track.first.cid == request.cid);
-    let info = announced(&request, &codecs::of(&member.client, &turn.config.codecs), turn.sids);
-    member.pending.push(Pending { cid: request.cid.clone(), info: info.clone(), is_queued: is_taken });
-    match is_taken {
+    let is_queued = is_taken(room, who, &request.cid);
+    let info = announced(&request, &codecs, turn.sids);
+    let Some(member) = room.members.get_mut(&who) else { return };
+    member.pending.push(Pending { cid: request.cid.clone(), info: info.clone(), is_queued });
+    match is_queued {
         true => answer(room, who, Reason::Queued, Asked::AddTrack(request), turn),
         false => send_published(room, who, request.cid, info, turn),
     }
 }
 
-/// Another codec of a track that is published: the track stays as it is.
-fn add_codec(room: &mut Room, who: Number, request: AddTrackRequest, turn: &mut Turn<'_>) {
-    match room.tracks.get(&request.sid).filter(|track| track.publisher == who) {
-        Some(track) => {
-            let info = track.info.clone();
-            send_published(room, who, request.cid, info, turn);
-        }
-        None => answer(room, who, Reason::NotFound, Asked::AddTrack(request), turn),
-    }
+/// Whether something of somebody's, announced or published, has this id.
+pub(crate) fn is_taken(room: &Room, who: Number, cid: &str) -> bool {
+    let Some(member) = room.members.get(&who) else { return false };
+    let has_it = |track: &Track| track.first.cid == cid || track.backup_cid() == Some(cid);
+    member.pending.iter().any(|pending| pending.is_at(cid))
+        || member.tracks.iter().filter_map(|sid| room.tracks.get(sid)).any(has_it)
 }
 
-fn send_published(room: &Room, who: Number, cid: String, track: TrackInfo, turn: &mut Turn<'_>) {
+pub(crate) fn send_published(room: &Room, who: Number, cid: String, track: TrackInfo, turn: &mut Turn<'_>) {
     room.send(who, Message::TrackPublished(TrackPublishedResponse { cid, track: Some(track) }), turn);
 }
 
@@ -76,8 +76,8 @@ pub(crate) fn answer(room: &Room, who: Number, reason: Reason, asked: Asked, tur
         Reason::NotFound => "there is no such track",
         Reason::NotAllowed => "the token does not allow this source",
         Reason::LimitExceeded => "there are too many tracks",
-        Reason::UnsupportedType => "tracks of this type are not taken",
-        _ => "a name is too long, or cid is empty",
+        Reason::UnsupportedType => "tracks of this type, or this one in this codec, are not taken",
+        _ => "a name is too long, cid is empty or taken, or this codec comes already",
     };
     let (reason, message) = (reason as i32, message.to_owned());
     room.send(
@@ -104,7 +104,8 @@ pub(crate) fn handle_sections(
         remove(room, sid, turn);
     }
     let published = bind(room, who, session, sections, turn);
-    if published.is_empty() && ended.is_empty() {
+    let changed = backup::handle_sections(room, who, session, sections, turn);
+    if published.is_empty() && ended.is_empty() && changed.is_empty() {
         return;
     }
     if let Some(member) = room.members.get_mut(&who) {
@@ -120,6 +121,9 @@ pub(crate) fn handle_sections(
         }
         subscribe::reconcile_track(room, &sid, turn);
     }
+    for sid in changed {
+        subscribe::reconcile_track(room, &sid, turn);
+    }
 }
 
 /// How somebody's tracks are taken, announced and published ones. Each codec that comes by a track of its own has an entry.
@@ -128,8 +132,11 @@ pub(crate) fn ups(room: &Room, who: Number, config: &Config) -> Vec<Up> {
     let is_of_pion = member.client.sdk() == Sdk::Go;
     let others = if is_of_pion { codecs::of(&member.client, &config.codecs) } else { Vec::new() };
     let published = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
-    let published =
-        published.map(|track| Up { codecs: vec![track.info.mime_type.clone()], ..up(&track.first.cid, &track.info) });
+    let published = published.flat_map(|track| {
+        let of = |cid: &str, mime: &str| Up { codecs: vec![mime.to_owned()], ..up(cid, &track.info) };
+        let backup = track.backup_cid().zip(track.backup_codec()).map(|(cid, codec)| of(cid, &codec.mime_type));
+        std::iter::once(of(&track.first.cid, &track.info.mime_type)).chain(backup)
+    });
     let announced = member.pending.iter().flat_map(|pending| {
         let (apart, together): (Vec<_>, Vec<_>) = (pending.info.codecs.iter())
             .filter(|codec| !codec.mime_type.is_empty())
@@ -153,9 +160,15 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
     let (mut published, place) = (Vec::new(), room.place(who));
     let Some(member) = room.members.get_mut(&who) else { return published };
     let own = member.tracks.iter().filter_map(|sid| room.tracks.get(sid));
-    let bound: BTreeSet<&str> = own.map(|track| track.first.mid.as_str()).collect();
-    let free = sections.iter().filter(|section| section.is_sent && !bound.contains(section.mid.as_str()));
-    for (section, Pending { mut info, .. }) in matched(&mut member.pending, free.collect()) {
+    let backups = own.clone().filter_map(Track::backup_cid);
+    let backups = backups.chain(member.pending.iter().filter_map(|pending| backup_cid(&pending.info)));
+    let bound: BTreeSet<&str> = own.flat_map(Track::encodings).map(|encoding| encoding.mid.as_str()).collect();
+    let backups: BTreeSet<&str> = backups.collect();
+    let is_free = |section: &&Section| {
+        section.is_sent && !bound.contains(section.mid.as_str()) && !backups.contains(cid_of(section))
+    };
+    let free: Vec<&Section> = sections.iter().filter(is_free).collect();
+    for (section, Pending { mut info, .. }) in matched(&mut member.pending, free) {
         complete(&mut info, section);
         let media = turn.directory.open_track(place, &info.sid);
         turn.out.media(Request::Publish { session, mid: section.mid.clone(), track: media });
@@ -173,6 +186,7 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
         let track = Track {
             publisher: who,
             first: Encoding { media, session, mid, cid },
+            backup: None,
             info,
             subscribers: BTreeSet::new(),
             demand,
@@ -212,6 +226,9 @@ fn complete(info: &mut TrackInfo, section: &Section) {
     info.mid.clone_from(&section.mid);
     info.mime_type.clone_from(&section.codec);
     info.simulcast |= section.rids.len() > 1;
+    if info.codecs.get(1).is_some_and(|backup| is_of_codec(&section.codec, &backup.mime_type)) {
+        info.codecs.truncate(1);
+    }
     if let Some(codec) = info.codecs.first_mut() {
         codec.mime_type.clone_from(&section.codec);
         codec.mid.clone_from(&section.mid);
@@ -221,7 +238,7 @@ fn complete(info: &mut TrackInfo, section: &Section) {
 }
 
 /// Says of layers, of which the smallest stands first, how they come, as far as the section tells.
-fn identify(layers: &mut [VideoLayer], section: &Section) {
+pub(crate) fn identify(layers: &mut [VideoLayer], section: &Section) {
     for (place, layer) in layers.iter_mut().enumerate() {
         let (ssrc, repair_ssrc) = section.ssrcs.get(place).copied().unwrap_or_default();
         layer.spatial_layer = place as i32;
@@ -236,7 +253,9 @@ pub(crate) fn remove(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.remove(sid) else { return };
     if !track.is_of_another_room {
         turn.directory.close_track(track.first.media);
-        turn.out.media(Request::Unpublish { session: track.first.session, track: track.first.media });
+        for Encoding { session, media, .. } in track.encodings() {
+            turn.out.media(Request::Unpublish { session: *session, track: *media });
+        }
     }
     room.timers.clear(&Timer::Demand(track.first.media));
     room.speakers.remove(track.first.media);
@@ -245,17 +264,24 @@ pub(crate) fn remove(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     }
     let Some(member) = room.members.get_mut(&track.publisher) else { return };
     member.tracks.retain(|own| own != sid);
-    // One that waited for this to end is announced now.
-    let next = member.pending.iter_mut().find(|pending| pending.is_queued && pending.cid == track.first.cid);
+    for cid in std::iter::once(track.first.cid.as_str()).chain(track.backup_cid()) {
+        announce_queued(room, track.publisher, cid, turn);
+    }
+    if let Some(info) = room.member_info(track.publisher) {
+        webhook::track("track_unpublished", room, info, track.info, turn);
+    }
+}
+
+/// What comes by an id has ended: one that waited for that is announced now.
+pub(crate) fn announce_queued(room: &mut Room, who: Number, cid: &str, turn: &mut Turn<'_>) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    let next = member.pending.iter_mut().find(|pending| pending.is_queued && pending.cid == cid);
     let next = next.map(|pending| {
         pending.is_queued = false;
         pending.info.clone()
     });
     if let Some(info) = next {
-        send_published(room, track.publisher, track.first.cid, info, turn);
-    }
-    if let Some(info) = room.member_info(track.publisher) {
-        webhook::track("track_unpublished", room, info, track.info, turn);
+        send_published(room, who, cid.to_owned(), info, turn);
     }
 }
 
@@ -284,12 +310,14 @@ pub(crate) fn mute(room: &mut Room, who: Number, sid: &str, is_muted: bool, turn
         return Some(pending.info.clone());
     }
     let track = room.tracks.get_mut(sid).filter(|track| track.publisher == who && !track.is_of_another_room)?;
-    let (is_news, media) = (track.info.muted != is_muted, track.first.media);
+    let is_news = track.info.muted != is_muted;
     track.info.muted = is_muted;
     let info = track.info.clone();
     if is_news {
         member.version += 1;
-        turn.out.media(Request::Mute { track: media, is_muted });
+        for encoding in track.encodings() {
+            turn.out.media(Request::Mute { track: encoding.media, is_muted });
+        }
         room.announce(who, When::Now, true, turn);
     }
     Some(info)

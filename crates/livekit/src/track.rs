@@ -18,6 +18,8 @@ use crate::sid::Sids;
 pub(crate) struct Track {
     pub(crate) publisher: Number,
     pub(crate) first: Encoding,
+    /// The same in its second codec, while that is published.
+    pub(crate) backup: Option<Encoding>,
     pub(crate) info: TrackInfo,
     pub(crate) subscribers: BTreeSet<Number>,
     pub(crate) demand: Demand,
@@ -77,15 +79,40 @@ impl Track {
 
     /// The codec in which it may be published beside the first.
     pub(crate) fn backup_codec(&self) -> Option<&SimulcastCodecInfo> {
-        self.info.codecs.get(1).filter(|_| self.kind() == Kind::Video)
+        backup_codec(&self.info)
+    }
+
+    /// The client's id of the backup's section, once it was said.
+    pub(crate) fn backup_cid(&self) -> Option<&str> {
+        backup_cid(&self.info)
+    }
+
+    pub(crate) fn encodings(&self) -> impl Iterator<Item = &Encoding> {
+        std::iter::once(&self.first).chain(&self.backup)
     }
 }
 
 impl Pending {
     /// Whether a section with this id of a track is where it comes.
     pub(crate) fn is_at(&self, cid: &str) -> bool {
-        self.cid == cid || self.info.codecs.iter().any(|codec| codec.cid == cid)
+        self.cid == cid || self.info.codecs.first().is_some_and(|codec| codec.cid == cid)
     }
+}
+
+/// See `Track::backup_codec`.
+fn backup_codec(info: &TrackInfo) -> Option<&SimulcastCodecInfo> {
+    info.codecs.get(1).filter(|_| kind(info) == Kind::Video)
+}
+
+/// See `Track::backup_cid`.
+pub(crate) fn backup_cid(info: &TrackInfo) -> Option<&str> {
+    backup_codec(info).map(|codec| codec.cid.as_str()).filter(|cid| !cid.is_empty())
+}
+
+/// Whether a codec as a client names it ("vp8") is the one of a MIME type.
+pub(crate) fn is_of_codec(name: &str, mime: &str) -> bool {
+    let last = |name: &'_ str| name.rsplit('/').next().unwrap_or_default().to_lowercase();
+    last(name) == last(mime)
 }
 
 fn subscribed(mime: &str, wanted: Option<Layer>) -> SubscribedCodec {
@@ -150,7 +177,7 @@ fn codec_infos(request: &AddTrackRequest, enabled: &[String], layers: &[VideoLay
     }
     let family = if request.r#type() == TrackType::Video { "video/" } else { "audio/" };
     let mut codecs: Vec<SimulcastCodecInfo> = Vec::new();
-    for asked in request.simulcast_codecs.iter().take(limits::LAYERS_MAX) {
+    for asked in request.simulcast_codecs.iter().take(limits::CODECS_MAX) {
         let mut mime = asked.codec.clone();
         if !mime.to_lowercase().starts_with(family) {
             mime = format!("{family}{mime}");
@@ -169,9 +196,11 @@ fn codec_infos(request: &AddTrackRequest, enabled: &[String], layers: &[VideoLay
             mode => mode,
         };
         let own = sorted(&asked.layers);
+        // What comes by the first codec's id is that.
+        let is_first_s = codecs.first().is_some_and(|first| asked.cid == first.cid || asked.cid == request.cid);
         codecs.push(SimulcastCodecInfo {
             mime_type: mime.clone(),
-            cid: asked.cid.clone(),
+            cid: if is_first_s { String::new() } else { asked.cid.clone() },
             layers: if own.is_empty() { layers.to_vec() } else { own },
             video_layer_mode: mode as i32,
             ..SimulcastCodecInfo::default()
@@ -180,7 +209,7 @@ fn codec_infos(request: &AddTrackRequest, enabled: &[String], layers: &[VideoLay
     codecs
 }
 
-fn sorted(layers: &[VideoLayer]) -> Vec<VideoLayer> {
+pub(crate) fn sorted(layers: &[VideoLayer]) -> Vec<VideoLayer> {
     let mut layers: Vec<_> = layers.iter().take(limits::LAYERS_MAX).cloned().collect();
     layers.sort_by_key(|layer| layer.quality);
     layers

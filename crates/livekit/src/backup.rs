@@ -1,0 +1,143 @@
+//! The second codec of a published picture, its backup: announced with the track, published when somebody lacks the first.
+//!
+//! In: what a publisher announces and sends of it. Out: a second encoding of its track.
+//! Source: LiveKit's server 1.13.5.
+
+use std::collections::BTreeSet;
+
+use livekit_protocol::request_response::{Reason, Request as Asked};
+use livekit_protocol::{AddTrackRequest, SimulcastCodec};
+
+use crate::directory::Number;
+use crate::media::{Kind, Request, Section, SessionId, TrackId};
+use crate::publish::{self, answer, send_published};
+use crate::room::Room;
+use crate::track::{Encoding, Track, is_of_codec, sorted};
+use crate::turn::Turn;
+
+/// Takes what is said of the backup of a track that is published. One that comes already stays as it is.
+pub(crate) fn announce(room: &mut Room, who: Number, request: AddTrackRequest, turn: &mut Turn<'_>) {
+    if let Some(reason) = refusal(room, who, &request) {
+        return answer(room, who, reason, Asked::AddTrack(request), turn);
+    }
+    let Some(track) = room.tracks.get_mut(&request.sid) else { return };
+    let asked = asked(track, &request);
+    for (asked, codec) in asked.into_iter().zip(track.info.codecs.get_mut(1)) {
+        cid_of(asked, &request).clone_into(&mut codec.cid);
+        if !asked.layers.is_empty() {
+            codec.layers = sorted(&asked.layers);
+        }
+    }
+    let info = track.info.clone();
+    send_published(room, who, request.cid, info, turn);
+}
+
+fn refusal(room: &Room, who: Number, request: &AddTrackRequest) -> Option<Reason> {
+    let Some(track) = room.tracks.get(&request.sid).filter(|track| track.publisher == who) else {
+        return Some(Reason::NotFound);
+    };
+    if request.simulcast_codecs.is_empty() {
+        return None;
+    }
+    let Some(asked) = asked(track, request) else { return Some(Reason::UnsupportedType) };
+    let cid = cid_of(asked, request);
+    let is_another_s = track.backup_cid() != Some(cid) && publish::is_taken(room, who, cid);
+    (track.backup.is_some() || is_another_s).then_some(Reason::InvalidRequest)
+}
+
+/// What a request says of a track's backup.
+fn asked<'a>(track: &Track, request: &'a AddTrackRequest) -> Option<&'a SimulcastCodec> {
+    let backup = track.backup_codec()?;
+    request.simulcast_codecs.iter().find(|asked| is_of_codec(&asked.codec, &backup.mime_type))
+}
+
+fn cid_of<'a>(asked: &'a SimulcastCodec, request: &'a AddTrackRequest) -> &'a str {
+    if asked.cid.is_empty() { &request.cid } else { &asked.cid }
+}
+
+/// What was agreed on for a session: backups that have a section now are published, and those whose section carries nothing any more
+/// have ended. Returns the sids of their tracks.
+pub(crate) fn handle_sections(
+    room: &mut Room,
+    who: Number,
+    session: SessionId,
+    sections: &[Section],
+    turn: &mut Turn<'_>,
+) -> Vec<String> {
+    let sids = room.members.get(&who).map(|member| member.tracks.clone()).unwrap_or_default();
+    let own = sids.iter().filter_map(|sid| room.tracks.get(sid));
+    let mut bound: BTreeSet<String> = own.flat_map(Track::encodings).map(|encoding| encoding.mid.clone()).collect();
+    let mut changed = Vec::new();
+    for sid in sids {
+        let Some(track) = room.tracks.get(&sid) else { continue };
+        let mut free = sections.iter().filter(|section| !bound.contains(&section.mid));
+        match &track.backup {
+            Some(backup) if backup.is_carried(session, sections) => continue,
+            Some(_) => end(room, &sid, turn),
+            None => {
+                let Some(section) = free.find(|section| carries(track, section)) else { continue };
+                bound.insert(section.mid.clone());
+                begin(room, &sid, session, section, turn);
+            }
+        }
+        changed.push(sid);
+    }
+    changed
+}
+
+/// Whether a section is that of a track's backup.
+fn carries(track: &Track, section: &Section) -> bool {
+    let is_named = |cid| section.cid.as_deref() == Some(cid);
+    let is_in = |mime: &str| section.codec.eq_ignore_ascii_case(mime);
+    let is_it =
+        track.backup_cid().is_some_and(is_named) && track.backup_codec().is_some_and(|codec| is_in(&codec.mime_type));
+    is_it && section.is_sent && section.kind == Kind::Video
+}
+
+fn begin(room: &mut Room, sid: &str, session: SessionId, section: &Section, turn: &mut Turn<'_>) {
+    // It has no sound, so nobody asks whose it is.
+    let media = TrackId(turn.directory.number());
+    let Some(track) = room.tracks.get_mut(sid) else { return };
+    let (mid, cid) = (section.mid.clone(), track.backup_cid().unwrap_or_default().to_owned());
+    turn.out.media(Request::Publish { session, mid: mid.clone(), track: media });
+    if track.info.muted {
+        turn.out.media(Request::Mute { track: media, is_muted: true });
+    }
+    if let Some(codec) = track.info.codecs.get_mut(1) {
+        codec.mid.clone_from(&mid);
+        publish::identify(&mut codec.layers, section);
+    }
+    track.demand.begin_backup(turn.now.at);
+    replace(room, sid, Some(Encoding { media, session, mid, cid }));
+}
+
+/// The backup of a track comes no more; who needs it waits for another.
+fn end(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
+    let Some(ended) = replace(room, sid, None) else { return };
+    turn.out.media(Request::Unpublish { session: ended.session, track: ended.media });
+    let Some(track) = room.tracks.get_mut(sid) else { return };
+    track.demand.end_backup(turn.now.at);
+    if let Some(codec) = track.info.codecs.get_mut(1) {
+        codec.mid.clear();
+        codec.cid.clear();
+    }
+    let publisher = track.publisher;
+    publish::announce_queued(room, publisher, &ended.cid, turn);
+}
+
+/// The backup of a track is this one from now on, and nobody gets the one before, which is returned. Who gets which is for
+/// `subscribe::reconcile_track`.
+pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>) -> Option<Encoding> {
+    let track = room.tracks.get_mut(sid)?;
+    let before = std::mem::replace(&mut track.backup, backup)?;
+    if track.backup.as_ref().is_some_and(|backup| backup.media == before.media) {
+        return None;
+    }
+    for who in &track.subscribers {
+        let down = room.members.get_mut(who).and_then(|member| member.downs.remove(&before.media));
+        if down.is_some() {
+            room.changed_downs.insert(*who);
+        }
+    }
+    Some(before)
+}
