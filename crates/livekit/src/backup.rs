@@ -1,7 +1,9 @@
 //! The second codec of a published picture, its backup: announced with the track, published when somebody lacks the first.
 //!
-//! In: what a publisher announces and sends of it. Out: a second encoding of its track.
-//! Source: LiveKit's server 1.13.5.
+//! In: what a publisher announces and sends of it, and who cannot decode the first codec. Out: which of the two somebody gets; who
+//! needs the backup waits until it is published. With the policy SIMULCAST both go on beside each other; otherwise everybody gets the
+//! backup from when it is there.
+//! Source: LiveKit's server 1.13.5, `BackupCodecPolicy` of its protocol.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +12,7 @@ use livekit_protocol::{AddTrackRequest, SimulcastCodec};
 
 use crate::directory::Number;
 use crate::media::{Kind, Request, Section, SessionId, TrackId};
+use crate::participant::Participant;
 use crate::publish::{self, answer, send_published};
 use crate::room::Room;
 use crate::track::{Encoding, Track, is_of_codec, sorted};
@@ -140,4 +143,27 @@ pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>) -> O
         }
     }
     Some(before)
+}
+
+/// Whether somebody gets the backup of a track, or waits for it.
+pub(crate) fn is_for(track: &Track, member: &Participant) -> bool {
+    // Whose description stays as it is gets nothing else than it has.
+    let is_bound_to_first = member.describes_once && member.downs.contains_key(&track.first.media);
+    !is_bound_to_first && (track.is_regressed() || member.wishes.lacks_first(&track.info.sid))
+}
+
+/// What of a track somebody gets; none while that is waited for.
+pub(crate) fn encoding_for(track: &Track, member: &Participant) -> Option<TrackId> {
+    match is_for(track, member) {
+        true => track.backup.as_ref().map(|backup| backup.media),
+        false => Some(track.first.media),
+    }
+}
+
+/// Notes that somebody cannot decode what it gets of a track, if the backup would help. False: it would not.
+pub(crate) fn fall_back(track: &Track, media: TrackId, member: &mut Participant) -> bool {
+    // Where its publisher only stands in the room, nobody asks it for more than there is.
+    let is_to_be_had = track.backup.is_some() || (track.backup_codec().is_some() && !track.is_of_another_room);
+    let is_first = media == track.first.media && !member.describes_once;
+    is_first && is_to_be_had && member.wishes.lack_first(&track.info.sid)
 }

@@ -29,6 +29,8 @@ pub struct Join {
     pub is_single: bool,
     /// Whether it has no data channels, as who comes by WHIP or WHEP.
     pub without_data: bool,
+    /// Whether it makes one offer alone, so that what it gets then stays in its codec.
+    pub describes_once: bool,
     /// Whether all tracks are subscribed to, without asking.
     pub auto_subscribe: bool,
     /// Whether the client says of each track how large it is shown.
@@ -151,6 +153,7 @@ impl Join {
             client: request.client_info.unwrap_or_default(),
             is_single: true,
             without_data: false,
+            describes_once: false,
             auto_subscribe: settings.auto_subscribe,
             adaptive_stream: settings.adaptive_stream,
             reconnect: request.reconnect.then_some(request.participant_sid),

@@ -46,6 +46,8 @@ pub(crate) struct Participant {
     pub(crate) ice_servers: Vec<IceServer>,
     pub(crate) auto_subscribe: bool,
     pub(crate) is_adaptive: bool,
+    /// See `Join`.
+    pub(crate) describes_once: bool,
     /// Whether others have heard of it.
     pub(crate) is_announced: bool,
     pub(crate) pending: Vec<Pending>,
@@ -72,6 +74,8 @@ pub(crate) struct Down {
     pub(crate) sid: String,
     /// What the packet path was told; `None` is nothing yet.
     pub(crate) settings: Option<Settings>,
+    /// It was told that nothing comes for want of bandwidth.
+    pub(crate) is_starved: bool,
 }
 
 impl Participant {
@@ -99,6 +103,7 @@ impl Participant {
             ice_servers: join.ice_servers,
             auto_subscribe: join.auto_subscribe,
             is_adaptive: join.adaptive_stream,
+            describes_once: join.describes_once,
             is_announced: false,
             pending: Vec::new(),
             tracks: Vec::new(),

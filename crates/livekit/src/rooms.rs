@@ -23,7 +23,7 @@ use crate::directory::{Directory, Number, RoomNumber};
 use crate::forwarding::{Forward, Look};
 use crate::join::{Join, Refused};
 use crate::limits::{self, TooLong};
-use crate::media::{Event, SessionId, TrackId};
+use crate::media::{Event, SessionId};
 use crate::output::{ConnectionId, Outbox};
 use crate::room::{Room, Timer};
 use crate::sid::Sids;
@@ -487,7 +487,7 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
                 room.timers.set_if_none(Timer::Speakers, turn.now.at + limits::SPEAKERS_EVERY);
             }
         }
-        Event::Active { track, is_active, .. } => tell_stream_state(room, who, track, is_active, turn),
+        Event::Active { track, is_active, .. } => subscribe::handle_active(room, who, track, is_active, turn),
         Event::Unsupported { track, .. } => subscribe::handle_unsupported(room, who, track, turn),
         Event::Quality { loss, rtt, jitter, .. } => {
             if let Some(member) = room.members.get_mut(&who) {
@@ -495,18 +495,4 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
             }
         }
     }
-}
-
-fn tell_stream_state(room: &Room, who: Number, track: TrackId, is_active: bool, turn: &mut Turn<'_>) {
-    use livekit_protocol::{StreamState, StreamStateInfo, StreamStateUpdate};
-    let down = room.members.get(&who).and_then(|member| member.downs.get(&track));
-    let Some(track) = down.and_then(|down| room.tracks.get(&down.sid)) else { return };
-    let Some(publisher) = room.members.get(&track.publisher) else { return };
-    let state = if is_active { StreamState::Active } else { StreamState::Paused };
-    let info = StreamStateInfo {
-        participant_sid: publisher.sid.clone(),
-        track_sid: track.info.sid.clone(),
-        state: state as i32,
-    };
-    room.send(who, Message::StreamStateUpdate(StreamStateUpdate { stream_states: vec![info] }), turn);
 }

@@ -3,13 +3,17 @@
 //! `reconcile` is the one place where it is decided. What it changes is told to the packet path once per input, as the
 //! whole set of a subscriber (`flush`).
 
+use std::collections::BTreeMap;
+
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
-    ConnectionQualityInfo, ConnectionQualityUpdate, SpeakerInfo, SpeakersChanged, SubscriptionError,
-    SubscriptionPermission, SubscriptionPermissionUpdate, SubscriptionResponse, TrackSubscribed, UpdateSubscription,
-    UpdateTrackSettings,
+    ConnectionQualityInfo, ConnectionQualityUpdate, SpeakerInfo, SpeakersChanged, StreamState, StreamStateInfo,
+    StreamStateUpdate, SubscriptionError, SubscriptionPermission, SubscriptionPermissionUpdate, SubscriptionResponse,
+    TrackSubscribed, UpdateSubscription, UpdateTrackSettings,
 };
 
+use crate::backup;
+use crate::demand::Layers;
 use crate::directory::Number;
 use crate::limits;
 use crate::media::{self, Kind, Layer, Request, Role, SessionId, TrackId};
@@ -17,6 +21,7 @@ use crate::participant::{Down, Participant};
 use crate::presence;
 use crate::room::{Room, Timer};
 use crate::subscription::Settings;
+use crate::track::Track;
 use crate::turn::Turn;
 
 /// What somebody asks for, by sids of tracks.
@@ -38,10 +43,15 @@ pub(crate) fn handle_subscription(room: &mut Room, who: Number, request: &Update
     }
 }
 
-/// Somebody cannot decode a track: it is told so, and does not get it unless it asks for it again.
-pub(crate) fn handle_unsupported(room: &mut Room, who: Number, track: TrackId, turn: &mut Turn<'_>) {
+/// Somebody cannot decode a track in this codec. It gets the other, as soon as there is one. Where none will be it is told so, and
+/// does not get the track unless it asks for it again.
+pub(crate) fn handle_unsupported(room: &mut Room, who: Number, media: TrackId, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get_mut(&who) else { return };
-    let Some(sid) = member.downs.get(&track).map(|down| down.sid.clone()) else { return };
+    let Some(sid) = member.downs.get(&media).map(|down| down.sid.clone()) else { return };
+    if room.tracks.get(&sid).is_some_and(|track| backup::fall_back(track, media, member)) {
+        place(room, who, &sid, turn);
+        return update_demand(room, &sid, turn);
+    }
     member.wishes.refuse(&sid);
     unsubscribe(room, who, &sid, turn);
     update_demand(room, &sid, turn);
@@ -59,6 +69,22 @@ pub(crate) fn handle_settings(room: &mut Room, who: Number, request: &UpdateTrac
             update_demand(room, sid, turn);
         }
     }
+}
+
+/// Whether somebody gets what it shall get, or nothing for want of bandwidth.
+pub(crate) fn handle_active(room: &mut Room, who: Number, media: TrackId, is_active: bool, turn: &mut Turn<'_>) {
+    let down = room.members.get_mut(&who).and_then(|member| member.downs.get_mut(&media));
+    let Some(down) = down else { return };
+    down.is_starved = !is_active;
+    let sid = down.sid.clone();
+    tell_stream_state(room, who, &sid, if is_active { StreamState::Active } else { StreamState::Paused }, turn);
+}
+
+fn tell_stream_state(room: &Room, who: Number, sid: &str, state: StreamState, turn: &mut Turn<'_>) {
+    let publisher = room.tracks.get(sid).and_then(|track| room.members.get(&track.publisher));
+    let Some(participant_sid) = publisher.map(|member| member.sid.clone()) else { return };
+    let info = StreamStateInfo { participant_sid, track_sid: sid.to_owned(), state: state as i32 };
+    room.send(who, Message::StreamStateUpdate(StreamStateUpdate { stream_states: vec![info] }), turn);
 }
 
 /// Who may subscribe to somebody's tracks.
@@ -126,9 +152,10 @@ fn reconcile(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
         tell_allowed(room, who, publisher_sid, sid, is_allowed, turn);
     }
     match is_possible && is_wanted && is_allowed {
-        true if !has_it => subscribe(room, who, sid, turn),
+        true if has_it => place(room, who, sid, turn),
+        true => subscribe(room, who, sid, turn),
         false if has_it => unsubscribe(room, who, sid, turn),
-        _ => {}
+        false => {}
     }
 }
 
@@ -141,15 +168,14 @@ fn tell_allowed(room: &mut Room, who: Number, publisher: String, sid: &str, is_a
 }
 
 fn subscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
-    let (Some(track), Some(member)) = (room.tracks.get_mut(sid), room.members.get_mut(&who)) else { return };
+    let Some(track) = room.tracks.get_mut(sid) else { return };
     track.subscribers.insert(who);
-    member.downs.insert(track.first.media, Down { sid: sid.to_owned(), settings: None });
-    room.changed_downs.insert(who);
     let (publisher, is_first) = (track.publisher, !track.is_told_of_subscriber);
     track.is_told_of_subscriber = true;
     if is_first {
         room.send(publisher, Message::TrackSubscribed(TrackSubscribed { track_sid: sid.to_owned() }), turn);
     }
+    place(room, who, sid, turn);
     // What others have heard in the last seconds.
     let Some(publisher_sid) = room.members.get(&publisher).map(|member| member.sid.clone()) else { return };
     if let Some(level) = room.speakers.level_of(publisher) {
@@ -160,13 +186,35 @@ fn subscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     }
 }
 
+/// Gives a subscriber of a track the encoding that is for it, in the place of the one that it had.
+fn place(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
+    let (Some(track), Some(member)) = (room.tracks.get(sid), room.members.get_mut(&who)) else { return };
+    let wanted = backup::encoding_for(track, member);
+    if wanted.is_some_and(|wanted| member.downs.contains_key(&wanted)) {
+        return;
+    }
+    let before = track.encodings().filter_map(|encoding| member.downs.remove(&encoding.media)).last();
+    if before.is_none() && wanted.is_none() {
+        return;
+    }
+    let down = Down { sid: sid.to_owned(), settings: None, is_starved: false };
+    member.downs.extend(wanted.map(|wanted| (wanted, down)));
+    room.changed_downs.insert(who);
+    // Of the other encoding nothing was said yet.
+    if before.is_some_and(|before| before.is_starved) {
+        tell_stream_state(room, who, sid, StreamState::Active, turn);
+    }
+}
+
 fn unsubscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     let (Some(track), Some(member)) = (room.tracks.get_mut(sid), room.members.get_mut(&who)) else { return };
     if !track.subscribers.remove(&who) {
         return;
     }
     let publisher = track.publisher;
-    member.downs.remove(&track.first.media);
+    for encoding in track.encodings() {
+        member.downs.remove(&encoding.media);
+    }
     room.changed_downs.insert(who);
     // Who hears nothing of somebody any more does not hear that it has fallen silent either.
     if room.speakers.level_of(publisher).is_some() && !follows(room, who, publisher) {
@@ -206,11 +254,12 @@ pub(crate) fn quality_info(member: &Participant) -> Option<ConnectionQualityInfo
 fn apply_settings(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     let (Some(track), Some(member)) = (room.tracks.get(sid), room.members.get_mut(&who)) else { return };
     let wanted = member.wishes.settings(&track.info, member.is_adaptive);
-    let session = member.transports.down().map(|peer| peer.id);
-    let (Some(session), Some(down)) = (session, member.downs.get_mut(&track.first.media)) else { return };
+    let (session, media) = (member.transports.down().map(|peer| peer.id), backup::encoding_for(track, member));
+    let (Some(session), Some(media)) = (session, media) else { return };
+    let Some(down) = member.downs.get_mut(&media) else { return };
     if let Some(told) = down.settings {
         down.settings = Some(wanted);
-        tell_settings(session, track.first.media, told, wanted, turn);
+        tell_settings(session, media, told, wanted, turn);
     }
 }
 
@@ -229,11 +278,11 @@ pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
     for who in std::mem::take(&mut room.changed_downs) {
         let Some(session) = down(room, who, turn) else { continue };
         let Some(member) = room.members.get(&who) else { continue };
-        let tracks = member.downs.values().filter_map(|down| {
+        let tracks = member.downs.iter().filter_map(|(media, down)| {
             let track = room.tracks.get(&down.sid)?;
             let publisher = room.members.get(&track.publisher)?;
             let stream = format!("{}|{}", publisher.sid, down.sid);
-            Some(media::Down { track: track.first.media, stream, sid: down.sid.clone(), kind: track.kind() })
+            Some(media::Down { track: *media, stream, sid: down.sid.clone(), kind: track.kind() })
         });
         let tracks = tracks.collect();
         turn.out.media(Request::SetDown { session, tracks });
@@ -261,11 +310,8 @@ fn down(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> Option<SessionId> 
 /// Looks how much anybody wants of a track, and tells its publisher when that is news.
 pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.get_mut(sid).filter(|track| track.kind() == Kind::Video) else { return };
-    let subscribers = track.subscribers.iter().filter_map(|who| room.members.get(who));
-    let settings = subscribers.map(|member| member.wishes.settings(&track.info, member.is_adaptive));
-    let wanted = settings.filter(|settings| !settings.is_paused).map(|settings| settings.layer).max();
-    let wanted = if track.is_shown_elsewhere { Some(Layer::High) } else { wanted };
-    let is_more = track.demand.want([wanted, None], turn.now.at);
+    let wanted = wanted(track, &room.members);
+    let is_more = track.demand.want(wanted, turn.now.at);
     match track.demand.lower_at() {
         Some(at) => room.timers.set(Timer::Demand(track.first.media), at),
         None => room.timers.clear(&Timer::Demand(track.first.media)),
@@ -274,6 +320,20 @@ pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
         let (publisher, update) = (track.publisher, track.quality_update());
         room.send(publisher, Message::SubscribedQualityUpdate(update), turn);
     }
+}
+
+/// The best that anybody wants of each codec of a track.
+fn wanted(track: &Track, members: &BTreeMap<Number, Participant>) -> Layers {
+    if track.is_shown_elsewhere {
+        return [Some(Layer::High), track.backup.as_ref().map(|_| Layer::High)];
+    }
+    let mut wanted = [None; 2];
+    for member in track.subscribers.iter().filter_map(|who| members.get(who)) {
+        let Settings { is_paused, layer, .. } = member.wishes.settings(&track.info, member.is_adaptive);
+        let of_codec = &mut wanted[usize::from(backup::is_for(track, member))];
+        *of_codec = (*of_codec).max(Some(layer).filter(|_| !is_paused));
+    }
+    wanted
 }
 
 /// It is time to tell a publisher to send less.

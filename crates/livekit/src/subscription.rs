@@ -17,8 +17,10 @@ pub(crate) struct Wishes {
 struct Wish {
     /// Nothing said is as the participant has it for all tracks.
     subscribes: Option<bool>,
-    /// It cannot decode it.
+    /// It cannot decode it, and there is no backup of use to it.
     is_refused: bool,
+    /// It cannot decode its first codec.
+    lacks_first: bool,
     settings: Option<UpdateTrackSettings>,
     /// Whether it was told that it may not.
     is_told_of_denial: bool,
@@ -44,6 +46,15 @@ impl Wishes {
         if let Some(wish) = self.entry(track) {
             wish.is_refused = true;
         }
+    }
+
+    /// The participant cannot decode a track's first codec, for good. See `subscribe`.
+    pub(crate) fn lack_first(&mut self, track: &str) -> bool {
+        self.entry(track).map(|wish| wish.lacks_first = true).is_some()
+    }
+
+    pub(crate) fn lacks_first(&self, track: &str) -> bool {
+        self.by_track.get(track).is_some_and(|wish| wish.lacks_first)
     }
 
     /// See `subscribe`.

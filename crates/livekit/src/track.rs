@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use livekit_protocol::{
-    AddTrackRequest, AudioTrackFeature, SimulcastCodecInfo, SubscribedCodec, SubscribedQuality,
+    AddTrackRequest, AudioTrackFeature, BackupCodecPolicy, SimulcastCodecInfo, SubscribedCodec, SubscribedQuality,
     SubscribedQualityUpdate, TrackInfo, TrackSource, TrackType, VideoLayer, VideoQuality, video_layer,
 };
 
@@ -89,6 +89,11 @@ impl Track {
 
     pub(crate) fn encodings(&self) -> impl Iterator<Item = &Encoding> {
         std::iter::once(&self.first).chain(&self.backup)
+    }
+
+    /// Whether everybody gets the backup.
+    pub(crate) fn is_regressed(&self) -> bool {
+        self.backup.is_some() && self.info.backup_codec_policy() != BackupCodecPolicy::Simulcast
     }
 }
 

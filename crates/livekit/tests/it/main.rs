@@ -3,6 +3,7 @@
 mod support;
 
 mod admin;
+mod backup;
 mod behind;
 mod data;
 mod forwarding;
