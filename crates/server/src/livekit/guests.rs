@@ -286,7 +286,7 @@ fn leave() -> Signal {
 }
 
 fn guest(claims: Claims) -> Join {
-    Join { claims, is_single: true, without_data: true, ..Join::default() }
+    Join { claims, is_single: true, without_data: true, describes_once: true, ..Join::default() }
 }
 
 /// Reads an offer, and looks whether it can be one of a room's session.
