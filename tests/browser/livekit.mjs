@@ -26,9 +26,10 @@ export async function admin(server, method, body, grant) {
   return { status: answer.status, body: await answer.json() };
 }
 
-/** A page that has joined a room; what it hears is in `window.heard`. */
-export async function enter(browser, server, room, identity, { grant, options = {}, connect = {} } = {}) {
+/** A page that has joined a room; what it hears is in `window.heard`. Of these video codecs (`lacks`, as "video/VP9") it takes none. */
+export async function enter(browser, server, room, identity, { grant, options = {}, connect = {}, lacks = [] } = {}) {
   const page = await open(browser.context, `${server.url}/healthz`);
+  await page.evaluate(forgetCodecs, lacks);
   await page.addScriptTag({ path: CLIENT });
   const url = server.url.replace("http", "ws");
   await page.evaluate(
@@ -63,6 +64,26 @@ export async function enter(browser, server, room, identity, { grant, options = 
   return page;
 }
 
+/** In a page: its browser is one that does not know these video codecs. */
+function forgetCodecs(lacks) {
+  if (lacks.length === 0) return;
+  const capabilities = RTCRtpReceiver.getCapabilities.bind(RTCRtpReceiver);
+  RTCRtpReceiver.getCapabilities = (kind) => {
+    const known = capabilities(kind);
+    return { ...known, codecs: known.codecs.filter(({ mimeType }) => !lacks.includes(mimeType)) };
+  };
+  for (const name of ["createOffer", "createAnswer"]) {
+    const describe = RTCPeerConnection.prototype[name];
+    RTCPeerConnection.prototype[name] = function (...args) {
+      const { codecs } = RTCRtpReceiver.getCapabilities("video");
+      for (const transceiver of this.getTransceivers()) {
+        if (transceiver.receiver.track.kind === "video" && !transceiver.stopped) transceiver.setCodecPreferences(codecs);
+      }
+      return describe.apply(this, args);
+    };
+  }
+}
+
 /** Waits until the page has heard of something, and returns it. */
 export function hears(page, event, like = {}, seconds = 15) {
   return until(`${event} ${JSON.stringify(like)}`, seconds, () =>
@@ -81,6 +102,19 @@ export function received(page, identity, source) {
       const report = await track?.receiver?.getStats();
       const none = { framesDecoded: 0, frameWidth: 0, packetsReceived: 0, packetsLost: 0, totalAudioEnergy: 0 };
       return { ...none, ...[...(report?.values() ?? [])].find((entry) => entry.type === "inbound-rtp") };
+    },
+    { identity, source },
+  );
+}
+
+/** The codec in which the page receives a source from somebody, as "video/VP8"; nothing while it receives none. */
+export function codec(page, identity, source) {
+  return page.evaluate(
+    async ({ identity, source }) => {
+      const { track } = window.room.remoteParticipants.get(identity)?.getTrackPublication(source) ?? {};
+      const report = await track?.receiver?.getStats();
+      const inbound = [...(report?.values() ?? [])].find((entry) => entry.type === "inbound-rtp");
+      return report?.get(inbound?.codecId)?.mimeType ?? "";
     },
     { identity, source },
   );
