@@ -73,6 +73,13 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
       await sees(bob, "video/VP8");
       await sees(carol, "video/VP9");
 
+      for (const scenario of ["signal-reconnect", "full-reconnect"]) {
+        await alice.evaluate((scenario) => ((heard.length = 0), room.simulateScenario(scenario)), scenario);
+        await hears(alice, "reconnected", {}, PATIENCE);
+        await sees(bob, "video/VP8");
+        await sees(carol, "video/VP9");
+      }
+
       await bob.close();
       await until("VP9 alone is encoded", PATIENCE, async () => (await encoded(alice)) === "vp9");
       await alice.evaluate(() => room.localParticipant.unpublishTrack(room.localParticipant.getTrackPublication("camera").track));
