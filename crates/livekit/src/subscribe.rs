@@ -131,8 +131,9 @@ pub(crate) fn drop_track(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 
 /// Somebody gets nothing any more.
 pub(crate) fn drop_all(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
-    let Some(member) = room.members.get(&who) else { return };
-    let sids: Vec<_> = member.downs.values().map(|down| down.sid.clone()).collect();
+    // Also what it only waits for.
+    let own = room.tracks.iter().filter(|(_, track)| track.subscribers.contains(&who));
+    let sids: Vec<_> = own.map(|(sid, _)| sid.clone()).collect();
     for sid in sids {
         unsubscribe(room, who, &sid, turn);
         update_demand(room, &sid, turn);

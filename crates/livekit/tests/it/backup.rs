@@ -9,9 +9,9 @@ use livekit::proto::request_response::Reason;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{
-    AddTrackRequest, BackupCodecPolicy, ForwardParticipantRequest, MoveParticipantRequest, MuteTrackRequest,
-    SimulcastCodec, StreamState, SubscribedQualityUpdate, SyncState, TrackInfo, TrackPublishedResponse,
-    UpdateSubscription,
+    AddTrackRequest, BackupCodecPolicy, ForwardParticipantRequest, LeaveRequest, MoveParticipantRequest,
+    MuteTrackRequest, SimulcastCodec, StreamState, SubscribedQualityUpdate, SyncState, TrackInfo,
+    TrackPublishedResponse, UpdateSubscription,
 };
 
 use crate::support::{Client, Lab, ROOM, a_join, camera, section};
@@ -306,6 +306,16 @@ fn who_can_decode_neither_is_told_so() {
     assert!(matches!(&messages[..], [Message::SubscriptionResponse(_)]), "{messages:?}");
     assert_eq!(show.gets(&adam), Some(vec![]));
     show.lab.advance_seconds(10);
+    assert_eq!(show.wanted(), of(0, 0));
+}
+
+#[test]
+fn for_who_leaves_while_it_waits_for_a_backup_none_is_wanted() {
+    let mut show = Show::new(BackupCodecPolicy::Simulcast);
+    let adam = show.adam.clone();
+    show.cannot_decode(&adam, show.first);
+    show.lab.say(&adam, Signal::Leave(LeaveRequest::default()));
+    show.lab.advance_seconds(5);
     assert_eq!(show.wanted(), of(0, 0));
 }
 
