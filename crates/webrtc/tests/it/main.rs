@@ -10,3 +10,4 @@ mod corpus;
 mod handshake;
 mod hostile_sdp;
 mod reach;
+mod same_track;
