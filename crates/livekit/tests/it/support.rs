@@ -166,6 +166,7 @@ impl Lab {
     pub fn publish(&mut self, client: &Client, track: AddTrackRequest) -> String {
         let (cid, kind) =
             (track.cid.clone(), if track.r#type() == TrackType::Video { Kind::Video } else { Kind::Audio });
+        let codec = track.simulcast_codecs.first().map(|first| format!("video/{}", first.codec.to_uppercase()));
         let before = self.seen(client.connection).len();
         self.say(client, Signal::AddTrack(track));
         let sid = self.seen(client.connection)[before..].iter().find_map(|message| match message {
@@ -174,7 +175,8 @@ impl Lab {
         });
         let session = self.offer(client);
         let sections = self.sections.entry(session).or_default();
-        sections.push(section(&sections.len().to_string(), kind, &cid));
+        let section = section(&sections.len().to_string(), kind, &cid);
+        sections.push(Section { codec: codec.unwrap_or(section.codec), ..section });
         self.answered(session);
         sid.expect("a track that is published")
     }

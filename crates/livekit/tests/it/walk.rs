@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use livekit::join::Join;
-use livekit::media::{Event, Request, SessionId};
+use livekit::media::{Event, Request, SessionId, TrackId};
 use livekit::proto::participant_info::State;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{
-    ParticipantPermission, SubscriptionPermission, TrackPermission, UpdateParticipantRequest, UpdateSubscription,
+    AddTrackRequest, BackupCodecPolicy, ParticipantPermission, SimulcastCodec, SubscriptionPermission, TrackPermission,
+    UpdateParticipantRequest, UpdateSubscription,
 };
 use proptest::prelude::*;
 
@@ -22,16 +23,48 @@ const CIDS: usize = 2;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Join { who: usize, chooses: bool },
+    Join {
+        who: usize,
+        chooses: bool,
+    },
     Leave(usize),
     Cut(usize),
     Resume(usize),
     Lose(usize),
-    Publish { who: usize, cid: usize },
-    Unpublish { who: usize, cid: usize },
-    Subscribe { who: usize, of: usize, cid: usize, wanted: bool },
-    Allow { who: usize, only: BTreeSet<usize>, all: bool },
-    Permit { who: usize, publishes: bool, subscribes: bool },
+    Publish {
+        who: usize,
+        cid: usize,
+    },
+    Unpublish {
+        who: usize,
+        cid: usize,
+    },
+    /// The track that it has announced in two codecs comes in the second, too, or not any more.
+    Backup {
+        who: usize,
+        is_sent: bool,
+    },
+    /// Finds that it cannot decode what it gets of that.
+    Lack {
+        who: usize,
+        of: usize,
+    },
+    Subscribe {
+        who: usize,
+        of: usize,
+        cid: usize,
+        wanted: bool,
+    },
+    Allow {
+        who: usize,
+        only: BTreeSet<usize>,
+        all: bool,
+    },
+    Permit {
+        who: usize,
+        publishes: bool,
+        subscribes: bool,
+    },
     Wait(u64),
 }
 
@@ -46,6 +79,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => who.clone().prop_map(Step::Lose),
         4 => (who.clone(), cid.clone()).prop_map(|(who, cid)| Step::Publish { who, cid }),
         2 => (who.clone(), cid.clone()).prop_map(|(who, cid)| Step::Unpublish { who, cid }),
+        3 => (who.clone(), any::<bool>()).prop_map(|(who, is_sent)| Step::Backup { who, is_sent }),
+        3 => (who.clone(), who.clone()).prop_map(|(who, of)| Step::Lack { who, of }),
         4 => (who.clone(), who.clone(), cid, any::<bool>())
             .prop_map(|(who, of, cid, wanted)| Step::Subscribe { who, of, cid, wanted }),
         2 => (who.clone(), some, any::<bool>()).prop_map(|(who, only, all)| Step::Allow { who, only, all }),
@@ -66,7 +101,13 @@ struct Person {
     subscribes: bool,
     /// Sids, by cid.
     tracks: BTreeMap<usize, String>,
+    /// What the packet path calls the track that it has announced in two codecs, in each of them.
+    first: Option<TrackId>,
+    backup: Option<TrackId>,
     wishes: BTreeMap<String, bool>,
+    /// Sids of tracks of which it cannot decode the first codec, and of those that it can decode in none.
+    lacks: BTreeSet<String>,
+    refused: BTreeSet<String>,
     /// Who may subscribe; `None` is everybody.
     allowed: Option<BTreeSet<usize>>,
     /// What it has heard of: by identity, the sid of who publishes, and the tracks.
@@ -76,8 +117,40 @@ struct Person {
 struct Walk {
     lab: Lab,
     people: BTreeMap<usize, Person>,
-    /// What the packet path sends to each session.
-    downs: BTreeMap<SessionId, BTreeSet<String>>,
+    /// What the packet path sends to each session, and in which codec.
+    downs: BTreeMap<SessionId, BTreeMap<String, TrackId>>,
+}
+
+/// The one of a participant's tracks that is announced in two codecs, and the client's id of the second.
+const IN_TWO_CODECS: usize = 1;
+const BACKUP: &str = "backup";
+
+fn codec(name: &str, cid: &str) -> SimulcastCodec {
+    SimulcastCodec { codec: name.into(), cid: cid.into(), ..SimulcastCodec::default() }
+}
+
+fn announcement(who: usize, cid: usize) -> AddTrackRequest {
+    let name = format!("cid{cid}");
+    let simulcast_codecs = vec![codec("h264", &name), codec("vp8", "")];
+    let track = camera(&name);
+    match cid {
+        IN_TWO_CODECS => AddTrackRequest { simulcast_codecs, backup_codec_policy: policy(who) as i32, ..track },
+        _ => track,
+    }
+}
+
+fn policy(who: usize) -> BackupCodecPolicy {
+    if who.is_multiple_of(2) { BackupCodecPolicy::Simulcast } else { BackupCodecPolicy::PreferRegression }
+}
+
+/// What somebody is to get of a track in two codecs.
+fn expected_of_two(sid: &String, policy: BackupCodecPolicy, publisher: &Person, person: &Person) -> Option<TrackId> {
+    let is_regressed = publisher.backup.is_some() && policy != BackupCodecPolicy::Simulcast;
+    match is_regressed || person.lacks.contains(sid) {
+        _ if person.refused.contains(sid) => None,
+        true => publisher.backup,
+        false => publisher.first,
+    }
 }
 
 fn name(who: usize) -> String {
@@ -105,11 +178,16 @@ impl Walk {
             }),
             Step::Publish { who, cid } => self.with_connected(who, |lab, person| {
                 if person.publishes && !person.tracks.contains_key(&cid) {
-                    let sid = lab.publish(&person.client, camera(&format!("cid{cid}")));
+                    let sid = lab.publish(&person.client, announcement(who, cid));
                     person.tracks.insert(cid, sid);
+                    if cid == IN_TWO_CODECS {
+                        person.first = Some(lab.last_track());
+                    }
                 }
                 false
             }),
+            Step::Backup { who, is_sent } => self.back_up(who, is_sent),
+            Step::Lack { who, of } => self.lack(who, of),
             Step::Unpublish { who, cid } => self.unpublish(who, cid),
             Step::Subscribe { who, of, cid, wanted } => self.subscribe(who, of, cid, wanted),
             Step::Allow { who, only, all } => self.with_connected(who, |lab, person| {
@@ -151,7 +229,11 @@ impl Walk {
             publishes: true,
             subscribes: true,
             tracks: BTreeMap::new(),
+            first: None,
+            backup: None,
             wishes: BTreeMap::new(),
+            lacks: BTreeSet::new(),
+            refused: BTreeSet::new(),
             allowed: None,
             seen: BTreeMap::new(),
         };
@@ -179,9 +261,39 @@ impl Walk {
             if ended.is_some() {
                 lab.unpublish(&person.client, &format!("cid{cid}"));
             }
+            if cid == IN_TWO_CODECS && person.backup.take().is_some() {
+                lab.unpublish(&person.client, BACKUP);
+            }
             false
         });
         self.forget(ended);
+    }
+
+    fn back_up(&mut self, who: usize, is_sent: bool) {
+        self.with_connected(who, |lab, person| {
+            let Some(sid) = person.tracks.get(&IN_TWO_CODECS) else { return false };
+            if is_sent && person.backup.is_none() {
+                let simulcast_codecs = vec![codec("vp8", BACKUP)];
+                lab.publish(&person.client, AddTrackRequest { sid: sid.clone(), simulcast_codecs, ..camera(BACKUP) });
+                person.backup = Some(lab.last_track());
+            } else if !is_sent && person.backup.take().is_some() {
+                lab.unpublish(&person.client, BACKUP);
+            }
+            false
+        });
+    }
+
+    /// The packet path knows also of who has no signalling connection.
+    fn lack(&mut self, who: usize, of: usize) {
+        let Some(publisher) = self.people.get(&of) else { return };
+        let (Some(sid), first) = (publisher.tracks.get(&IN_TWO_CODECS).cloned(), publisher.first) else { return };
+        let Some(person) = self.people.get_mut(&who) else { return };
+        let Some(track) = self.downs.get(&person.client.down).and_then(|downs| downs.get(&sid)) else { return };
+        match Some(*track) == first {
+            true => person.lacks.insert(sid),
+            false => person.refused.insert(sid),
+        };
+        self.lab.hear(Event::Unsupported { session: person.client.down, track: *track });
     }
 
     fn subscribe(&mut self, who: usize, of: usize, cid: usize, wanted: bool) {
@@ -190,6 +302,7 @@ impl Walk {
             let update =
                 UpdateSubscription { track_sids: vec![sid.clone()], subscribe: wanted, participant_tracks: vec![] };
             lab.say(&person.client, Signal::Subscription(update));
+            person.refused.remove(&sid);
             person.wishes.insert(sid, wanted);
             false
         });
@@ -208,6 +321,7 @@ impl Walk {
         self.lab.admin(livekit::admin::Request::UpdateParticipant(request)).expect("a participant");
         (person.publishes, person.subscribes) = (publishes, subscribes);
         let ended = if publishes { BTreeMap::new() } else { std::mem::take(&mut person.tracks) };
+        person.backup.take_if(|_| !publishes);
         for sid in ended.into_values() {
             self.forget(Some(sid));
         }
@@ -217,6 +331,8 @@ impl Walk {
     fn forget(&mut self, sid: Option<String>) {
         for person in self.people.values_mut() {
             person.wishes.retain(|known, _| Some(known) != sid.as_ref());
+            person.lacks.retain(|known| Some(known) != sid.as_ref());
+            person.refused.retain(|known| Some(known) != sid.as_ref());
         }
     }
 
@@ -224,7 +340,7 @@ impl Walk {
         for request in self.lab.take_media() {
             match request {
                 Request::SetDown { session, tracks } => {
-                    self.downs.insert(session, tracks.into_iter().map(|down| down.sid).collect());
+                    self.downs.insert(session, tracks.into_iter().map(|down| (down.sid, down.track)).collect());
                 }
                 Request::Close { session } => {
                     self.downs.remove(&session);
@@ -239,17 +355,30 @@ impl Walk {
         for (who, person) in &self.people {
             let expected = self.expected(*who, person);
             let sent = self.downs.get(&person.client.down).cloned().unwrap_or_default();
-            assert_eq!(sent, expected, "what {} gets", name(*who));
+            assert!(sent.keys().eq(expected.keys()), "{} gets {sent:?}, not {expected:?}", name(*who));
+            let is_it =
+                |(track, expected): (&TrackId, &Option<TrackId>)| expected.is_none_or(|expected| expected == *track);
+            assert!(sent.values().zip(expected.values()).all(is_it), "{} gets {sent:?}, not {expected:?}", name(*who));
         }
         self.check_what_is_seen();
     }
 
-    /// What somebody is to get, by what was said.
-    fn expected(&self, who: usize, person: &Person) -> BTreeSet<String> {
+    /// What somebody is to get, by what was said, and in which codec where there are two.
+    fn expected(&self, who: usize, person: &Person) -> BTreeMap<String, Option<TrackId>> {
         let others = self.people.iter().filter(|(other, _)| **other != who && person.subscribes);
         let allowed = others.filter(|(_, other)| other.allowed.as_ref().is_none_or(|allowed| allowed.contains(&who)));
-        let tracks = allowed.flat_map(|(_, other)| other.tracks.values());
-        tracks.filter(|sid| person.wishes.get(*sid).copied().unwrap_or(!person.chooses)).cloned().collect()
+        let tracks = allowed.flat_map(|(other, publisher)| {
+            publisher.tracks.iter().map(move |(cid, sid)| (sid, (*cid == IN_TWO_CODECS).then_some((other, publisher))))
+        });
+        let wanted = tracks.filter(|(sid, _)| person.wishes.get(*sid).copied().unwrap_or(!person.chooses));
+        let of = |(sid, in_two): (&String, Option<(&usize, &Person)>)| match in_two {
+            None => Some((sid.clone(), None)),
+            Some((other, publisher)) => {
+                let track = expected_of_two(sid, policy(*other), publisher, person)?;
+                Some((sid.clone(), Some(track)))
+            }
+        };
+        wanted.filter_map(of).collect()
     }
 
     /// Who has a connection has heard of all tracks that there are, and of none of somebody who has left.
