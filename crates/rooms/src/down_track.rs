@@ -616,7 +616,7 @@ impl DownTrack {
         (self.forwarder.last_seq().unwrap_or(0) as u16).wrapping_sub(back)
     }
 
-    /// Remembers more packets where more go out, and shows the MID again. Comes once a second.
+    /// Remembers as many packets as go out, and shows the MID again. Comes once a second.
     pub fn follow_rate(&mut self) {
         self.mid.follow(self.packets);
         self.sent.follow(self.packet_count.wrapping_sub(self.packet_count_then));

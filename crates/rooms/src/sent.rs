@@ -1,8 +1,8 @@
 //! What one viewer was sent lately of one track, so that it can be sent again and no number goes out twice.
 //!
 //! In: output numbers with their places in the log. Out: the place of a number that the viewer asks for.
-//! Cost: a store per packet; 16 bytes for each packet of about `REPAIRED_FOR`, 8 KB to 128 KB for video. It grows where no
-//! packet passes, and stays large.
+//! Cost: a store per packet; 16 bytes for each packet of about `REPAIRED_FOR`, 8 KB to 128 KB for video. It grows and shrinks
+//! once a second, where no packet passes.
 
 use std::ops::RangeInclusive;
 
@@ -85,6 +85,8 @@ pub struct SentPackets {
     ring: Box<[Sent]>,
     /// The highest output number that went out.
     newest: u64,
+    /// What `follow` was last told.
+    last_second: u32,
 }
 
 impl SentPackets {
@@ -94,7 +96,7 @@ impl SentPackets {
             MediaKind::Video => VIDEO_MIN,
             MediaKind::Audio => AUDIO,
         };
-        SentPackets { kind, ring: vec![Sent::NOTHING; size].into(), newest: 0 }
+        SentPackets { kind, ring: vec![Sent::NOTHING; size].into(), newest: 0, last_second: 0 }
     }
 
     /// Reads a value from its cache line.
@@ -140,15 +142,26 @@ impl SentPackets {
         self.ring[index].resent_at_ms = at_ms.max(1);
     }
 
-    /// Grows to hold what goes out in `REPAIRED_FOR`.
-    pub fn follow(&mut self, packets_per_second: u32) {
-        let packets = u64::from(packets_per_second) * REPAIRED_FOR.as_secs();
-        let wanted = (packets as usize).next_power_of_two().min(VIDEO_MAX);
-        if self.kind == MediaKind::Audio || wanted <= self.ring.len() {
-            return;
+    /// Has room for what went out in `REPAIRED_FOR`, of which this is the last second's: it grows at once, and shrinks by halves.
+    /// A viewer's first second has all from a keyframe on, which may be as much as three others have.
+    pub fn follow(&mut self, packets: u32) {
+        const { assert!(REPAIRED_FOR.as_secs() == 2) };
+        let lately = u64::from(packets) + u64::from(std::mem::replace(&mut self.last_second, packets));
+        let (len, lately) = (self.ring.len(), (lately as usize).min(VIDEO_MAX));
+        match self.kind {
+            MediaKind::Video if lately > len => self.resize(lately.next_power_of_two()),
+            // A little less than fits, lest it grow and shrink by turns.
+            MediaKind::Video if len > VIDEO_MIN && lately <= len / 16 * 7 => self.resize(len / 2),
+            MediaKind::Video | MediaKind::Audio => {}
         }
-        let before = std::mem::replace(&mut self.ring, vec![Sent::NOTHING; wanted].into());
-        for sent in before.into_iter().filter(|sent| sent.layer != SentLayer::NONE) {
+    }
+
+    /// Keeps the newest. The size is a power of two.
+    fn resize(&mut self, size: usize) {
+        let before = std::mem::replace(&mut self.ring, vec![Sent::NOTHING; size].into());
+        let newest = self.newest as u16;
+        let is_kept = |sent: &Sent| usize::from(newest.wrapping_sub(sent.seq)) < size;
+        for sent in before.into_iter().filter(|sent| sent.layer != SentLayer::NONE && is_kept(sent)) {
             let index = self.index(sent.seq);
             self.ring[index] = sent;
         }
@@ -177,13 +190,32 @@ mod tests {
         let mut packets = SentPackets::new(MediaKind::Video);
         let first = (1 << 17) - 600;
         send(&mut packets, first..first + 550);
-        packets.follow(900);
+        (0..2).for_each(|_| packets.follow(900));
         send(&mut packets, first + 550..first + 2_048);
         let known: Vec<u64> = (0..2_048).filter(|n| packets.has(first + n)).collect();
         assert_eq!(known, (38..2_048).collect::<Vec<_>>(), "the first were gone before it grew");
         assert!(!packets.has(first + 2_048) && !packets.has(first - 1));
-        packets.follow(10);
         assert_eq!(packets.get((first + 38) as u16).map(|sent| sent.position), Some((first + 38) as u32));
+    }
+
+    #[test]
+    fn it_shrinks_to_what_went_out_in_two_seconds_and_keeps_that_across_the_wrap() {
+        let mut packets = SentPackets::new(MediaKind::Video);
+        let first = (1 << 16) - 2_000;
+        packets.follow(1_500);
+        send(&mut packets, first..first + 2_048);
+        packets.follow(300);
+        assert_eq!(packets.ring.len(), 2_048, "1,800 went out in two seconds");
+        packets.follow(300);
+        packets.follow(300);
+        assert_eq!(packets.ring.len(), 1_024, "of 600 it does not shrink again");
+        let known: Vec<u64> = (0..2_048).filter(|n| packets.has(first + n)).collect();
+        assert_eq!(known, (1_024..2_048).collect::<Vec<_>>());
+        (0..9).for_each(|_| packets.follow(224));
+        assert_eq!(packets.ring.len(), VIDEO_MIN);
+        send(&mut packets, first + 2_048..first + 2_100);
+        let known: Vec<u64> = (0..2_100).filter(|n| packets.has(first + n)).collect();
+        assert_eq!(known, (1_588..2_100).collect::<Vec<_>>());
     }
 
     #[test]
