@@ -231,6 +231,7 @@ impl Estimator {
     /// times per second; `poll_probe` does so too.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.prober.expire(now);
+        self.history.tidy();
         let Some(heard) = self.last_feedback else { return };
         // Where nothing is sent there is nothing to hear of.
         if self.last_sent <= heard || now.saturating_duration_since(self.last_sent) > SILENCE_STEP {

@@ -2,7 +2,8 @@
 //!
 //! In: each packet as it leaves; then, per number, whether it arrived. Out: what it was, once.
 //! Cost: O(1), 8 bytes per packet, 2 KiB from the first packet on and 16 KiB at most: it grows where it would forget a packet
-//! that no report has mentioned. One that 2,048 later ones overtook is forgotten, and feedback about it is ignored.
+//! that no report has mentioned, and shrinks once few are such. One that 2,048 later ones overtook is forgotten, and feedback
+//! about it is ignored.
 //! Source: draft-holmer-rmcat-transport-wide-cc-extensions-01 §3.
 
 /// How many packets are remembered at most: 4 s at 5 Mbit/s. A power of two that divides 2^16.
@@ -16,7 +17,12 @@ const LEN_MIN: usize = 256;
 pub(super) struct History {
     /// Each at its number modulo the size, which is a power of two, or 0 before the first packet.
     pub(super) slots: Box<[Slot]>,
+    /// Calls of `tidy` in a row that found few packets on their way.
+    calm: u8,
 }
+
+/// So often few have to be on their way before it shrinks: just behind a report there are few of any path.
+const CALM: u8 = 5;
 
 /// A sent packet that has just been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,15 +75,35 @@ impl History {
         while self.slots.len() < HISTORY_LEN
             && self.slots.get(self.index(seq)).is_none_or(|slot| slot.state == State::InFlight)
         {
-            let wanted = LEN_MIN.max(self.slots.len() * 2);
-            let before = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted].into());
-            for (index, slot) in before.into_iter().enumerate().filter(|(_, slot)| slot.state != State::Empty) {
-                let index = self.index(u16::from_be_bytes([slot.seq_high, index as u8]));
-                self.slots[index] = slot;
-            }
+            self.resize(LEN_MIN.max(self.slots.len() * 2));
         }
         let index = self.index(seq);
         self.slots[index] = new;
+    }
+
+    /// Gives half of it back where few packets are on their way; to be called now and then.
+    pub(super) fn tidy(&mut self) {
+        let len = self.slots.len();
+        let in_flight = || self.slots.iter().filter(|slot| slot.state == State::InFlight).count();
+        let is_calm = len > LEN_MIN && in_flight() <= len / 8;
+        self.calm = if is_calm { self.calm + 1 } else { 0 };
+        if self.calm == CALM {
+            self.calm = 0;
+            self.resize(len / 2);
+        }
+    }
+
+    /// Has so many slots, a power of two. Where two come to the same one, it is for what is on its way, and of that for the later.
+    fn resize(&mut self, wanted: usize) {
+        let before = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted].into());
+        for (index, slot) in before.into_iter().enumerate().filter(|(_, slot)| slot.state != State::Empty) {
+            let index = self.index(u16::from_be_bytes([slot.seq_high, index as u8]));
+            let place = &mut self.slots[index];
+            let is_later = slot.sent_us.wrapping_sub(place.sent_us) as i32 > 0;
+            if place.state != State::InFlight || (slot.state == State::InFlight && is_later) {
+                *place = slot;
+            }
+        }
     }
 
     /// Takes one line of a report.
@@ -167,6 +193,24 @@ mod tests {
         (70_000..71_900_u32).for_each(|seq| history.push(seq as u16, seq, 1_200));
         assert!((69_900..71_900_u32).all(|seq| is_received(history.resolve(seq as u16, true))));
         assert_eq!(history.slots.len(), HISTORY_LEN);
+    }
+
+    #[test]
+    fn it_shrinks_when_little_is_on_its_way_and_forgets_none_of_that() {
+        let mut history = History::default();
+        (0..2_000_u32).for_each(|seq| history.push(seq as u16, seq, 1_200));
+        let tidy = |history: &mut History, times: u8| (0..times).for_each(|_| history.tidy());
+        tidy(&mut history, CALM);
+        assert_eq!(history.slots.len(), HISTORY_LEN, "all are on their way");
+        (0..1_990).for_each(|seq| _ = history.resolve(seq, true));
+        tidy(&mut history, CALM - 1);
+        assert_eq!(history.slots.len(), HISTORY_LEN, "it may have been just behind a report");
+        tidy(&mut history, 2 * CALM + 1);
+        assert_eq!(history.slots.len(), LEN_MIN);
+        let outcomes: Vec<Outcome> = (1_980..2_001).map(|seq| history.resolve(seq, true)).collect();
+        let is_received = |outcome: &&Outcome| matches!(outcome, Outcome::Received { .. });
+        assert_eq!(outcomes.iter().filter(is_received).count(), 10);
+        assert_eq!(outcomes[10], Outcome::Received { sent_us: 1_990, bytes: 1_200, was_lost: false });
     }
 
     #[test]
