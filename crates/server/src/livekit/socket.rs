@@ -56,6 +56,9 @@ impl Signalling {
                         Some(Ok(Message::Close(_))) => break,
                         Some(Ok(message)) => {
                             self.handle(&message);
+                            let len = message.len();
+                            drop(message);
+                            socket = socket.tidied(len).await;
                             continue;
                         }
                         _ => return,

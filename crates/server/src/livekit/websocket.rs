@@ -2,7 +2,8 @@
 //!
 //! In: a request that asks for one (RFC 6455 §4.2.1), and what is sent. Out: the answer, and what comes.
 //! Cost: a copy of each short message. Long ones pass the library by, which would copy them into a buffer and keep that for good:
-//! what a client hears when it joins is longer than all else that there is of it, where many are in the room.
+//! what a client hears when it joins is longer than all else that there is of it, where many are in the room. And behind a long one
+//! that came (a description), it begins anew with empty buffers.
 //! Source: RFC 6455 §4.2 (how it begins), §5.2 (frames).
 
 use std::convert::Infallible;
@@ -16,7 +17,7 @@ use axum::http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SE
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -80,7 +81,11 @@ impl Asked {
 }
 
 /// A connection.
-pub(super) struct Socket<S = TokioIo<Upgraded>>(WebSocketStream<Bypass<S>>);
+pub(super) struct Socket<S = TokioIo<Upgraded>> {
+    library: WebSocketStream<Bypass<S>>,
+    /// Bytes of the frames that were given out. What more was read the library still has.
+    heard: u64,
+}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     async fn new(stream: S) -> Self {
@@ -89,13 +94,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             .max_frame_size(Some(MESSAGE_BYTES_MAX))
             .read_buffer_size(READ_BYTES)
             .write_buffer_size(0);
-        let bypass = Bypass { stream, long: [Bytes::new(), Bytes::new()] };
-        Socket(WebSocketStream::from_raw_socket(bypass, Role::Server, Some(config)).await)
+        let bypass = Bypass { stream, read: 0, long: [Bytes::new(), Bytes::new()] };
+        Socket { library: WebSocketStream::from_raw_socket(bypass, Role::Server, Some(config)).await, heard: 0 }
     }
 
     /// The next message; `None` behind the last.
     pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
-        self.0.next().await
+        let message = self.library.next().await;
+        if let Some(Ok(message)) = &message {
+            self.heard += frame_bytes(message.len());
+        }
+        message
+    }
+
+    /// The same connection behind a message of so many bytes that came, without the buffers that a long one has left. It keeps them
+    /// where something is in them.
+    pub async fn tidied(mut self, len: usize) -> Self {
+        if len <= READ_BYTES || self.library.flush().now_or_never().is_none_or(|flushed| flushed.is_err()) {
+            return self;
+        }
+        match self.library.get_ref().read == self.heard {
+            true => Socket::new(self.library.into_inner().stream).await,
+            false => self,
+        }
     }
 
     /// Sends a message. Where this is not awaited to its end, the rest goes before all that is sent later.
@@ -106,20 +127,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         let (kind, payload) = match message {
             Message::Binary(bytes) if bytes.len() > SHORT_BYTES_MAX => (Data::Binary, bytes),
             Message::Text(text) if text.len() > SHORT_BYTES_MAX => (Data::Text, text.into()),
-            short => return self.0.send(short).await,
+            short => return self.library.send(short).await,
         };
         let mut head = Vec::new();
         FrameHeader { opcode: OpCode::Data(kind), ..FrameHeader::default() }.format(payload.len() as u64, &mut head)?;
         // What the library still has was said before.
-        self.0.flush().await?;
-        self.0.get_mut().long = [head.into(), payload];
-        self.0.flush().await
+        self.library.flush().await?;
+        self.library.get_mut().long = [head.into(), payload];
+        self.library.flush().await
     }
+}
+
+/// Of a frame of a client's, which is masked (RFC 6455 §5.2).
+fn frame_bytes(payload: usize) -> u64 {
+    let extended = match payload {
+        0..=125 => 0,
+        126..=0xffff => 2,
+        _ => 8,
+    };
+    (2 + extended + 4 + payload) as u64
 }
 
 /// A stream with a long message that goes before what is written next.
 struct Bypass<S> {
     stream: S,
+    /// Bytes that the library has read.
+    read: u64,
     /// What is left of its head and its payload.
     long: [Bytes; 2],
 }
@@ -144,7 +177,10 @@ impl<S: AsyncWrite + Unpin> Bypass<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Bypass<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buf)
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buf);
+        self.read += (buf.filled().len() - before) as u64;
+        polled
     }
 }
 
@@ -216,5 +252,30 @@ mod tests {
         let ((), heard) = tokio::join!(serving, hearing);
         let pong = Message::Pong("there?".into());
         assert_eq!(heard, [long, pong, Message::text("x".repeat(2_000)), Message::text("y")]);
+    }
+
+    #[tokio::test]
+    async fn the_buffers_of_a_long_message_go_where_nothing_is_in_them() {
+        let (client, server) = duplex(256 * 1024);
+        let mut server = Socket::new(server).await;
+        let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+        for len in [1, 200, 3_000, 100_000] {
+            client.send(Message::binary(vec![7; len])).await.expect("sent");
+            assert_eq!(server.recv().await.expect("more").expect("a message").len(), len);
+            let read = server.library.get_ref().read;
+            assert_eq!((read, read > 0), (server.heard, true), "{len}");
+            server = server.tidied(len).await;
+            assert_eq!(server.library.get_ref().read == 0, len > READ_BYTES, "{len}");
+        }
+        for message in [Message::text("x".repeat(3_000)), Message::Ping("there?".into()), Message::text("y")] {
+            client.feed(message).await.expect("sent");
+        }
+        client.flush().await.expect("sent");
+        for expected in [3_000, 6, 1] {
+            let got = server.recv().await.expect("more").expect("a message");
+            assert_eq!(got.len(), expected);
+            server = server.tidied(3_000).await;
+        }
+        assert_eq!(client.next().await.expect("more").expect("a message"), Message::Pong("there?".into()));
     }
 }
