@@ -1197,6 +1197,8 @@ impl State {
         }
 
         client.engine.release_application_data();
+        client.extension_data = Buf::new();
+        client.defragment_buffer = Buf::new();
 
         debug!("Handshake complete; ready for application data");
 

@@ -573,6 +573,12 @@ impl Engine {
         }
     }
 
+    /// Lets go of the last flight, with its memory: nobody needs it any more.
+    fn flight_forget(&mut self) {
+        self.flight_saved_records = Vec::new();
+        self.buffers_free = BufferPool::default();
+    }
+
     fn flight_resend_on_dupe(&mut self) -> Result<(), Error> {
         // Rate-limit duplicate responses and avoid spending a retry when there
         // is no saved flight.
@@ -1051,6 +1057,9 @@ impl Engine {
         self.release_app_data = true;
         self.transcript = Buf::new();
         self.buffers_free = BufferPool::default();
+        if self.peer_handshake_confirmed {
+            self.flight_forget();
+        }
     }
 
     /// Whether a close_notify alert has been received from the peer.
@@ -1435,9 +1444,10 @@ impl RecordHandler for Engine {
         // that's known, a stale plaintext handshake (unauthenticated, replayable)
         // must no longer drive a courtesy flight retransmission. The client
         // confirms separately at its own completion (flight_stop_resend_timers).
-        if content_type == ContentType::ApplicationData {
+        if content_type == ContentType::ApplicationData && !self.peer_handshake_confirmed {
             self.peer_handshake_confirmed = true;
             self.flight_dupe_timeout = Timeout::Disabled;
+            self.flight_forget();
         }
     }
 

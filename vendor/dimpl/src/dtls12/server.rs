@@ -1129,6 +1129,8 @@ impl State {
         }
 
         server.engine.release_application_data();
+        server.extension_data = Buf::new();
+        server.defragment_buffer = Buf::new();
 
         Ok(Self::AwaitApplicationData)
     }
