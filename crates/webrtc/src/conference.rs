@@ -132,7 +132,10 @@ impl Conference {
 
     /// The sections that were not refused.
     pub fn sections(&self) -> Vec<Section> {
-        self.slots.iter().filter_map(Slot::section).collect()
+        let mut sections: Vec<Section> = self.slots.iter().filter_map(Slot::section).collect();
+        // They are kept for as long as the connection is there.
+        sections.shrink_to_fit();
+        sections
     }
 
     /// Answers an offer of the peer. It may add sections, change their directions, give the place of one that was refused to

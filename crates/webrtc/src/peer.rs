@@ -48,7 +48,8 @@ use crate::write::{Candidate, Transport};
 
 /// One peer connection: SDP, ICE and DTLS, but no media.
 pub struct Peer {
-    rtc: Rtc,
+    /// Some 10 KB, which is otherwise moved with each step to where the session stays, and kept twice when a table of these grows.
+    rtc: Box<Rtc>,
     seam: Arc<Seam>,
     has_data: bool,
     state: State,
@@ -151,7 +152,7 @@ impl Peer {
             rtc.add_local_candidate(candidate);
         }
         Ok(Peer {
-            rtc,
+            rtc: Box::new(rtc),
             seam,
             has_data,
             state: State::Handshaking,

@@ -183,7 +183,8 @@ impl Accepted {
         if answer.sections.len() != offered.len() {
             return Err(Error::AnswerMismatch("another number of media sections"));
         }
-        let (mut slots, mut refused, mut data, mut first) = (Vec::new(), Vec::new(), None, None);
+        let mut slots = Vec::with_capacity(offered.len());
+        let (mut refused, mut data, mut first) = (Vec::new(), None, None);
         for (offered, section) in offered.iter().zip(&answer.sections) {
             let slot = accept(offered, section)?;
             if slot.medium == Medium::Data {
