@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use counters::counters;
-use livekit::media::Event;
+use futures_util::{StreamExt as _, stream};
+use livekit::media::{Event, SessionId};
 use rooms::spec::{self, LayerLimit, SessionStats};
 use tokio::time::{MissedTickBehavior, interval};
 use wire::WorkerId;
@@ -31,8 +32,9 @@ use crate::worker::Message;
 
 /// What a negotiator had no room for is offered again so often.
 const AGAIN: Duration = Duration::from_millis(5);
-/// How often it is looked how well sessions do.
+/// How often it is looked how well sessions do, and how many are asked at once: each answer alone would wake three threads.
 const QUALITY_EVERY: Duration = Duration::from_secs(5);
+const LOOKS_AT_ONCE: usize = 128;
 
 counters! {
     /// Rooms of LiveKit's protocol.
@@ -198,12 +200,15 @@ impl Control {
         loop {
             tick.tick().await;
             let connected = self.stage().connected();
-            for (session, worker) in connected {
-                if let Some(stats) = self.broadcasts.inspect(worker, Stage::spec_id(session)).await {
-                    let rtt = Duration::from_secs_f32(stats.round_trip_ms.unwrap_or_default().max(0.0) / 1_000.0);
-                    self.hub.handle_media(Event::Quality { session, loss: stats.loss, rtt, jitter: Duration::ZERO });
-                }
-            }
+            let looks = stream::iter(connected);
+            looks.for_each_concurrent(LOOKS_AT_ONCE, |(session, worker)| self.look_at(session, worker)).await;
+        }
+    }
+
+    async fn look_at(&self, session: SessionId, worker: WorkerId) {
+        if let Some(stats) = self.broadcasts.inspect(worker, Stage::spec_id(session)).await {
+            let rtt = Duration::from_secs_f32(stats.round_trip_ms.unwrap_or_default().max(0.0) / 1_000.0);
+            self.hub.handle_media(Event::Quality { session, loss: stats.loss, rtt, jitter: Duration::ZERO });
         }
     }
 
