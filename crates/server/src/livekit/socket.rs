@@ -1,4 +1,4 @@
-//! One client's signalling connection: frames in, frames out, and a sign of life every ten seconds.
+//! One client's signalling connection: frames in, frames out, and a question whether it lives after ten seconds of silence.
 //!
 //! A binary frame is protobuf; a text frame is JSON, and from the first one on what is sent is JSON too. What cannot be read
 //! is left out. A frame that is not taken within `WRITE_TIME` ends it, behind what the client has said already; so does a client that
@@ -52,6 +52,7 @@ impl Signalling {
                 },
                 received = socket.recv() => {
                     heard_at = Instant::now();
+                    pings.reset();
                     match received {
                         Some(Ok(Message::Close(_))) => break,
                         Some(Ok(message)) => {
