@@ -23,7 +23,7 @@ use crate::worker::Message;
 
 use super::conference::{ConferenceNotice, ConferenceRequest, Open};
 use super::member::{Effects, Member};
-use super::session::{Kind, Phase, Progress, Session, Tag, Way};
+use super::session::{Kind, Phase, Progress, Session, Tag, Way, shared};
 use super::{
     Answer, Counters, EndReason, Input, NegotiationError, Notice, PUBLISH, Patched, Reply, Request, Settings, convert,
     formats,
@@ -606,7 +606,7 @@ where
         let session = &mut self.sessions[key];
         let at = match session.phase {
             Phase::Handshaking { until, .. } => at.min(until),
-            Phase::Connected { .. } => at,
+            Phase::Connected { .. } => shared(&self.deadlines, at),
         };
         if at != session.deadline {
             let was_there = self.deadlines.remove(&(session.deadline, key));

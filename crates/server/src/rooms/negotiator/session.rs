@@ -1,5 +1,6 @@
 //! One session of a negotiator: its peer, where that is, and how far it has come.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ const RECORDS: Rate = Rate { burst: 64, interval: Duration::from_millis(100) };
 
 /// The same of a member's, which has data channels: some 2 MB/s of messages, or of what acknowledges ours.
 const DATA_RECORDS: Rate = Rate { burst: 1_024, interval: Duration::from_micros(500) };
+
+/// A session that is up may be driven so much later than it wants to be.
+const DRIVEN_LATE_MAX: Duration = Duration::from_millis(50);
 
 /// What the ids of a session's own checks begin with.
 pub(super) type Tag = [u8; 4];
@@ -133,5 +137,24 @@ impl Session {
         matches!(self.phase, Phase::Handshaking { .. })
             && self.peer.is_proved(now, remote)
             && self.paths.iter().any(was_heard)
+    }
+}
+
+/// When a session that is up and wants to be driven then is: with another one if one follows soon, for each wakes the thread.
+pub(super) fn shared(deadlines: &BTreeSet<(Instant, usize)>, at: Instant) -> Instant {
+    let next = deadlines.range((at, 0)..).next().map(|(next, _)| *next);
+    next.filter(|next| *next - at <= DRIVEN_LATE_MAX).unwrap_or(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_that_are_up_are_driven_together() {
+        let start = Instant::now();
+        let deadlines = [0, 100].map(|millis| (start + Duration::from_millis(millis), 7)).into();
+        let shared = |millis| (shared(&deadlines, start + Duration::from_millis(millis)) - start).as_millis();
+        assert_eq!([0, 1, 49, 50, 100, 101].map(shared), [0, 1, 49, 100, 100, 101]);
     }
 }
