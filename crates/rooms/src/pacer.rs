@@ -30,9 +30,9 @@ const PACE_OVER_SENT: f64 = 1.5;
 /// The pace where nothing tells what the path carries.
 const PACE_UNKNOWN: Bitrate = Bitrate::from_kbps(20_000);
 
-/// A burst is what the pace carries in this time (`kDefaultSendBurstInterval` is 40 ms), but for the least one: at 1 Mbit/s
-/// it builds a queue of 50 ms.
-const BURST_TIME: Duration = Duration::from_millis(20);
+/// A burst is what the pace carries in this time (`kDefaultSendBurstInterval`), so that a picture which is no keyframe leaves in one
+/// send; and at least so many packets.
+const BURST_TIME: Duration = Duration::from_millis(40);
 const BURST_PACKETS_MIN: usize = 2;
 
 /// When packets may leave.
@@ -155,7 +155,7 @@ mod tests {
         let start = Instant::now();
         // Kilobits per second of the estimate and of what is sent; packets of a burst, and its time in 0.1 ms.
         for (estimate, sent, packets, time) in
-            [(960, 0, 5, 200), (100, 0, 2, 192), (100, 1_600, 5, 200), (9_600, 0, 16, 64)]
+            [(960, 0, 10, 400), (100, 0, 4, 384), (100, 1_600, 10, 400), (9_600, 0, 16, 64)]
         {
             let mut pacer = Pacer::new(start, BURST);
             pacer.follow(Some(Bitrate::from_kbps(estimate)), Bitrate::from_kbps(sent));
