@@ -1,11 +1,12 @@
 //! How much of a publisher's video anybody wants (dynacast), in each of its codecs: more at once, less after a while.
 //!
 //! A layer that nobody wants goes on for `LAYER_PAUSED_AFTER`, so that a viewer who turns away and back does not make
-//! the publisher's encoder stop and start.
+//! the publisher's encoder stop and start. A codec that is wanted and does not come is asked for again and again: a
+//! client does not hear what it is told of a track before it knows the track itself.
 
 use std::time::Instant;
 
-use crate::limits::LAYER_PAUSED_AFTER;
+use crate::limits::{CODEC_ASKED_EVERY, LAYER_PAUSED_AFTER};
 use crate::media::Layer;
 
 /// The best layer of a track's first codec and of its backup; `None` is nothing of it.
@@ -21,8 +22,9 @@ struct OfCodec {
     /// What the publisher was told, or sends as long as it was told nothing.
     told: Option<Layer>,
     wanted: Option<Layer>,
-    /// When the publisher is told to send less.
-    lower_at: Option<Instant>,
+    is_sent: bool,
+    /// When the publisher is told to send less, or asked again for what does not come.
+    due: Option<Instant>,
 }
 
 impl Demand {
@@ -43,8 +45,8 @@ impl Demand {
     }
 
     /// When `handle_timeout` has something to say.
-    pub(crate) fn lower_at(&self) -> Option<Instant> {
-        self.of.iter().filter_map(|of| of.lower_at).min()
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.of.iter().filter_map(|of| of.due).min()
     }
 
     /// The backup comes, all of it.
@@ -58,7 +60,7 @@ impl Demand {
         self.of[1] = OfCodec::new(false, now);
     }
 
-    /// Whether the publisher is to be told now that less is wanted.
+    /// Whether the publisher is to be told now: that less is wanted, or once more what is.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
         let [first, backup] = &mut self.of;
         first.handle_timeout(now) | backup.handle_timeout(now)
@@ -67,29 +69,35 @@ impl Demand {
 
 impl OfCodec {
     fn new(is_sent: bool, now: Instant) -> Self {
-        let lower_at = is_sent.then_some(now + LAYER_PAUSED_AFTER);
-        OfCodec { told: is_sent.then_some(Layer::High), wanted: None, lower_at }
+        let due = is_sent.then_some(now + LAYER_PAUSED_AFTER);
+        OfCodec { told: is_sent.then_some(Layer::High), wanted: None, is_sent, due }
     }
 
     fn want(&mut self, wanted: Option<Layer>, now: Instant) -> bool {
         self.wanted = wanted;
-        if wanted >= self.told {
-            self.lower_at = None;
-            let is_more = wanted > self.told;
-            self.told = wanted;
-            return is_more;
+        if wanted < self.told {
+            self.due.get_or_insert(now + LAYER_PAUSED_AFTER);
+            return false;
         }
-        self.lower_at.get_or_insert(now + LAYER_PAUSED_AFTER);
-        false
+        let is_more = wanted > self.told;
+        self.told = wanted;
+        // How often somebody wants the same does not put off when it is asked for.
+        self.due = self.ask_again(now).map(|at| self.due.map_or(at, |due| due.min(at)));
+        is_more
     }
 
     fn handle_timeout(&mut self, now: Instant) -> bool {
-        if self.lower_at.is_none_or(|at| at > now) {
+        if self.due.is_none_or(|at| at > now) {
             return false;
         }
-        self.lower_at = None;
         self.told = self.wanted;
+        self.due = self.ask_again(now);
         true
+    }
+
+    /// When the publisher is asked again for what it was told to send, if that does not come.
+    fn ask_again(&self, now: Instant) -> Option<Instant> {
+        (self.told.is_some() && !self.is_sent).then_some(now + CODEC_ASKED_EVERY)
     }
 }
 
@@ -125,7 +133,7 @@ mod tests {
         demand.want(HIGH, start);
         demand.want(NOTHING, start);
         demand.want(HIGH, start + Duration::from_secs(4));
-        assert_eq!(demand.lower_at(), None);
+        assert_eq!(demand.due(), None);
         assert!(!demand.handle_timeout(start + Duration::from_secs(60)));
     }
 
@@ -144,6 +152,32 @@ mod tests {
         assert_eq!(demand.told(), [Some(Layer::High), Some(Layer::Low)]);
         assert!(demand.handle_timeout(start + Duration::from_secs(5)));
         assert_eq!(demand.told(), [None, Some(Layer::Low)]);
-        assert_eq!(demand.lower_at(), None);
+    }
+
+    #[test]
+    fn a_codec_that_does_not_come_is_asked_for_until_it_does() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut demand = Demand::new([false, false], start);
+        assert!(demand.want([None, Some(Layer::Low)], start));
+        assert!(!demand.want([None, Some(Layer::Low)], after(1)), "that it is wanted still is no news");
+        for asked in 1..4 {
+            assert_eq!(demand.due(), Some(start + CODEC_ASKED_EVERY * asked));
+            assert!(demand.handle_timeout(start + CODEC_ASKED_EVERY * asked));
+            assert_eq!(demand.told(), [None, Some(Layer::Low)]);
+        }
+        demand.begin_backup(after(7));
+        demand.want([None, Some(Layer::High)], after(7));
+        assert_eq!(demand.due(), None);
+    }
+
+    #[test]
+    fn a_codec_that_does_not_come_is_asked_for_no_more_when_nobody_wants_it() {
+        let start = Instant::now();
+        let mut demand = Demand::new([false, false], start);
+        demand.want([None, Some(Layer::Low)], start);
+        demand.want(NOTHING, start);
+        assert!(demand.handle_timeout(start + LAYER_PAUSED_AFTER));
+        assert_eq!((demand.told(), demand.due()), (NOTHING, None));
     }
 }

@@ -63,6 +63,8 @@ pub const SPEAKERS_EVERY: Duration = Duration::from_millis(400);
 pub const QUALITY_EVERY: Duration = Duration::from_secs(5);
 /// How long a layer that nobody wants any more goes on.
 pub const LAYER_PAUSED_AFTER: Duration = Duration::from_secs(5);
+/// How often a publisher is asked for a codec that somebody wants and that does not come.
+pub const CODEC_ASKED_EVERY: Duration = Duration::from_secs(2);
 /// How often participants get a new token.
 pub const TOKEN_EVERY: Duration = Duration::from_secs(300);
 /// How long a new token holds.

@@ -99,9 +99,8 @@ pub(crate) fn put_in(room: &mut Room, moved: Moved, turn: &mut Turn<'_>) {
 
 fn add(room: &mut Room, track: Track, turn: &mut Turn<'_>) {
     let demand = Demand::new([true, track.backup.is_some()], turn.now.at);
-    if let Some(at) = demand.lower_at().filter(|_| track.kind() == Kind::Video) {
-        room.timers.set(Timer::Demand(track.first.media), at);
-    }
+    let due = demand.due().filter(|_| track.kind() == Kind::Video);
+    room.timers.set_or_clear(Timer::Demand(track.first.media), due);
     let sid = track.info.sid.clone();
     turn.directory.place_track(track.first.media, room.place(track.publisher), &sid);
     room.tracks.insert(

@@ -176,9 +176,8 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
             turn.out.media(Request::Mute { track: media, is_muted: true });
         }
         let demand = Demand::new([true, false], turn.now.at);
-        if let Some(at) = demand.lower_at().filter(|_| section.kind == Kind::Video) {
-            room.timers.set(Timer::Demand(media), at);
-        }
+        let due = demand.due().filter(|_| section.kind == Kind::Video);
+        room.timers.set_or_clear(Timer::Demand(media), due);
         member.tracks.push(info.sid.clone());
         member.is_publisher = true;
         published.push(info.sid.clone());

@@ -313,10 +313,7 @@ pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.get_mut(sid).filter(|track| track.kind() == Kind::Video) else { return };
     let wanted = wanted(track, &room.members);
     let is_more = track.demand.want(wanted, turn.now.at);
-    match track.demand.lower_at() {
-        Some(at) => room.timers.set(Timer::Demand(track.first.media), at),
-        None => room.timers.clear(&Timer::Demand(track.first.media)),
-    }
+    room.timers.set_or_clear(Timer::Demand(track.first.media), track.demand.due());
     if is_more {
         let (publisher, update) = (track.publisher, track.quality_update());
         room.send(publisher, Message::SubscribedQualityUpdate(update), turn);
@@ -337,10 +334,12 @@ fn wanted(track: &Track, members: &BTreeMap<Number, Participant>) -> Layers {
     wanted
 }
 
-/// It is time to tell a publisher to send less.
-pub(crate) fn lower_demand(room: &mut Room, media: TrackId, turn: &mut Turn<'_>) {
+/// It is time to tell a publisher to send less, or what it does not send yet.
+pub(crate) fn tell_demand(room: &mut Room, media: TrackId, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.values_mut().find(|track| track.first.media == media) else { return };
-    if track.demand.handle_timeout(turn.now.at) {
+    let is_due = track.demand.handle_timeout(turn.now.at);
+    room.timers.set_or_clear(Timer::Demand(media), track.demand.due());
+    if is_due {
         let (publisher, update) = (track.publisher, track.quality_update());
         room.send(publisher, Message::SubscribedQualityUpdate(update), turn);
     }

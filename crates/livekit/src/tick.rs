@@ -30,7 +30,7 @@ pub(crate) fn handle_timeout(room: &mut Room, turn: &mut Turn<'_>) {
             }
             Timer::Resume(who) => presence::leave(room, who, DisconnectReason::ConnectionTimeout, None, turn),
             Timer::Behind(session) => behind::give_up(room, session, turn),
-            Timer::Demand(track) => subscribe::lower_demand(room, track, turn),
+            Timer::Demand(track) => subscribe::tell_demand(room, track, turn),
         }
         if room.is_closed {
             return;

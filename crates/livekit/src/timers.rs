@@ -29,6 +29,14 @@ impl<T: Ord + Clone> Timers<T> {
         }
     }
 
+    /// It is due then, or never.
+    pub(crate) fn set_or_clear(&mut self, what: T, at: Option<Instant>) {
+        match at {
+            Some(at) => self.set(what, at),
+            None => self.clear(&what),
+        }
+    }
+
     pub(crate) fn clear(&mut self, what: &T) {
         if let Some((what, at)) = self.when.remove_entry(what) {
             self.in_order.remove(&(at, what));
