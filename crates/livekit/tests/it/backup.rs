@@ -157,6 +157,22 @@ fn the_backup_is_wanted_at_once_when_somebody_cannot_decode_the_first_codec() {
 }
 
 #[test]
+fn a_publisher_that_was_not_ready_to_hear_of_the_backup_is_asked_for_it_until_it_comes() {
+    let mut show = Show::new(BackupCodecPolicy::Simulcast);
+    let (adam, _bob) = (show.adam.clone(), show.lab.enter("bob"));
+    show.cannot_decode(&adam, show.first);
+    for _ in 0..3 {
+        show.lab.forget();
+        show.lab.advance_seconds(2);
+        assert_eq!(show.wanted(), of(3, 3));
+    }
+    show.publish_backup();
+    show.lab.forget();
+    show.lab.advance_seconds(60);
+    assert_eq!(show.wanted(), None);
+}
+
+#[test]
 fn who_decodes_the_first_codec_goes_on_with_it_and_the_other_gets_the_backup() {
     let mut show = Show::new(BackupCodecPolicy::Simulcast);
     let (adam, bob) = (show.adam.clone(), show.lab.enter("bob"));
