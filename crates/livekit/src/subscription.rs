@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use livekit_protocol::{TrackInfo, UpdateTrackSettings, VideoQuality};
+use livekit_protocol::{TrackInfo, UpdateTrackSettings, VideoLayer, VideoQuality};
 
 use crate::limits::WISHES_MAX;
 use crate::media::Layer;
@@ -109,6 +109,9 @@ impl Default for Settings {
 /// The shorter side of a picture whose publisher does not say how large it is, in pixels: that of a good camera.
 const SIDE_UNKNOWN: u32 = 720;
 
+/// A layer with so many tenths of what is shown fills it, as with LiveKit's server 1.13.5.
+const FILLS_TENTHS: u32 = 9;
+
 /// The smallest layer that fills what is shown, else the one that is asked for by name.
 #[allow(deprecated, reason = "older clients say layers there")]
 fn layer(said: &UpdateTrackSettings, track: &TrackInfo) -> Layer {
@@ -119,26 +122,31 @@ fn layer(said: &UpdateTrackSettings, track: &TrackInfo) -> Layer {
             VideoQuality::High => Layer::High,
         };
     }
-    // The shorter side counts: what is shown may be cropped along the longer one.
-    let is_portrait = track.width < track.height;
-    let side = |width: u32, height: u32| if is_portrait { width } else { height };
-    let shown = side(said.width, said.height);
     let layers = track.codecs.first().map_or(&track.layers, |codec| &codec.layers);
+    let known = |layer: &&VideoLayer| layer.height > 0;
+    // Heights where they are known, as LiveKit's server compares them, whatever stands upright.
+    let is_by_width = track.width < track.height && !layers.iter().any(|layer| known(&layer));
+    let side = |width: u32, height: u32| if is_by_width { width } else { height };
     let whole = Some(side(track.width, track.height)).filter(|side| *side > 0).unwrap_or(SIDE_UNKNOWN);
     let of = |quality: VideoQuality, of_whole: u32| {
-        let known = layers.iter().find(|layer| layer.quality() == quality && layer.width > 0 && layer.height > 0);
-        known.map_or(whole / of_whole, |layer| side(layer.width, layer.height))
+        let layer = layers.iter().filter(known).find(|layer| layer.quality() == quality);
+        layer.map_or(whole / of_whole, |layer| layer.height)
     };
-    match shown {
-        _ if shown <= of(VideoQuality::Low, 4) => Layer::Low,
-        _ if shown <= of(VideoQuality::Medium, 2) => Layer::Medium,
-        _ => Layer::High,
+    let shown = side(said.width, said.height);
+    let [low, medium, high] = [(VideoQuality::Low, 4), (VideoQuality::Medium, 2), (VideoQuality::High, 1)]
+        .map(|(quality, of_whole)| of(quality, of_whole));
+    let fills = |size: u32| u64::from(size) * 10 >= u64::from(shown) * u64::from(FILLS_TENTHS);
+    // Of two that are equally large the one with the higher rate.
+    match () {
+        () if fills(low) && low != medium => Layer::Low,
+        () if fills(medium) && medium != high => Layer::Medium,
+        () => Layer::High,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use livekit_protocol::VideoLayer;
+    use livekit_protocol::SimulcastCodecInfo;
 
     use super::*;
 
@@ -154,20 +162,42 @@ mod tests {
 
     #[test]
     fn the_smallest_layer_that_fills_what_is_shown_is_chosen() {
-        let layers = [(320, 180), (321, 181), (640, 360), (641, 361), (4000, 3000)]
+        let layers = [(320, 180), (356, 200), (358, 201), (711, 400), (713, 401), (4000, 3000)]
             .map(|(width, height)| shown(width, height).settings(&video(1280, 720), false).layer);
-        assert_eq!(layers, [Layer::Low, Layer::Medium, Layer::Medium, Layer::High, Layer::High]);
+        assert_eq!(layers, [Layer::Low, Layer::Low, Layer::Medium, Layer::Medium, Layer::High, Layer::High]);
+    }
+
+    /// A track whose layers have these heights.
+    fn layered(heights: [u32; 3]) -> TrackInfo {
+        let layers = [VideoQuality::Low, VideoQuality::Medium, VideoQuality::High].into_iter().zip(heights);
+        let layers =
+            layers.map(|(quality, height)| VideoLayer { quality: quality as i32, height, ..VideoLayer::default() });
+        let codec = SimulcastCodecInfo { layers: layers.collect(), ..SimulcastCodecInfo::default() };
+        TrackInfo { codecs: vec![codec], ..video(540, 720) }
     }
 
     #[test]
-    fn of_a_picture_that_stands_upright_the_width_counts() {
+    fn of_layers_whose_heights_are_known_the_height_counts_though_they_stand_upright() {
+        let layers = [(320, 180), (640, 360), (1280, 720)]
+            .map(|(width, height)| shown(width, height).settings(&layered([240, 480, 720]), false).layer);
+        assert_eq!(layers, [Layer::Low, Layer::Medium, Layer::High]);
+    }
+
+    #[test]
+    fn of_two_layers_of_one_size_the_upper_is_chosen() {
+        assert_eq!(shown(640, 360).settings(&layered([270, 720, 720]), false).layer, Layer::High);
+        assert_eq!(shown(320, 180).settings(&layered([270, 270, 720]), false).layer, Layer::Medium);
+    }
+
+    #[test]
+    fn of_a_picture_that_stands_upright_and_whose_layers_are_not_known_the_width_counts() {
         assert_eq!(shown(180, 4000).settings(&video(720, 1280), false).layer, Layer::Low);
     }
 
     #[test]
     #[allow(deprecated)]
     fn a_picture_of_a_size_that_is_not_said_counts_as_a_good_camera_s() {
-        let layers = [(320, 180), (640, 360), (641, 361)].map(|(width, height)| {
+        let layers = [(320, 180), (640, 360), (720, 405)].map(|(width, height)| {
             let mut track = video(0, 0);
             track.layers = vec![VideoLayer::default()];
             shown(width, height).settings(&track, false).layer
