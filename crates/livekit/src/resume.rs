@@ -75,7 +75,7 @@ pub(crate) fn handle_sync_state(room: &mut Room, who: Number, state: &SyncState,
     }
     let disabled =
         UpdateTrackSettings { track_sids: state.track_sids_disabled.clone(), disabled: true, ..Default::default() };
-    subscribe::handle_settings(room, who, &disabled, turn);
+    subscribe::handle_settings(room, who, disabled, turn);
     if let Some(subscription) = &state.subscription {
         subscribe::handle_subscription(room, who, subscription, turn);
     }

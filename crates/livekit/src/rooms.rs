@@ -375,7 +375,7 @@ fn handle_signal(room: &mut Room, who: Number, signal: Signal, turn: &mut Turn<'
         Signal::UpdateAudioTrack(request) => publish::handle_update_audio(room, who, request, turn),
         Signal::UpdateVideoTrack(request) => publish::handle_update_video(room, who, request, turn),
         Signal::Subscription(request) => subscribe::handle_subscription(room, who, &request, turn),
-        Signal::TrackSetting(request) => subscribe::handle_settings(room, who, &request, turn),
+        Signal::TrackSetting(request) => subscribe::handle_settings(room, who, request, turn),
         Signal::SubscriptionPermission(update) => subscribe::handle_permission(room, who, &update, turn),
         Signal::UpdateMetadata(update) => profile::handle_update(room, who, update, turn),
         Signal::SyncState(state) => resume::handle_sync_state(room, who, &state, turn),

@@ -3,7 +3,7 @@
 //! `reconcile` is the one place where it is decided. What it changes is told to the packet path once per input, as the
 //! whole set of a subscriber (`flush`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
@@ -27,7 +27,7 @@ use crate::turn::Turn;
 /// What somebody asks for, by sids of tracks.
 pub(crate) fn handle_subscription(room: &mut Room, who: Number, request: &UpdateSubscription, turn: &mut Turn<'_>) {
     let of_participants = request.participant_tracks.iter().flat_map(|tracks| &tracks.track_sids);
-    for sid in request.track_sids.iter().chain(of_participants).filter(|sid| sid.len() <= limits::NAME_BYTES_MAX) {
+    for sid in each_once(request.track_sids.iter().chain(of_participants)) {
         let Some(member) = room.members.get_mut(&who) else { return };
         if !member.wishes.subscribe(sid, request.subscribe) {
             continue;
@@ -60,15 +60,21 @@ pub(crate) fn handle_unsupported(room: &mut Room, who: Number, media: TrackId, t
 }
 
 /// How somebody wants tracks: how large, or not now.
-pub(crate) fn handle_settings(room: &mut Room, who: Number, request: &UpdateTrackSettings, turn: &mut Turn<'_>) {
-    for sid in request.track_sids.iter().filter(|sid| sid.len() <= limits::NAME_BYTES_MAX) {
+pub(crate) fn handle_settings(room: &mut Room, who: Number, mut settings: UpdateTrackSettings, turn: &mut Turn<'_>) {
+    let sids = std::mem::take(&mut settings.track_sids);
+    for sid in each_once(&sids) {
         let Some(member) = room.members.get_mut(&who) else { return };
-        let settings = UpdateTrackSettings { track_sids: Vec::new(), ..request.clone() };
-        if member.wishes.set(sid, settings) {
+        if member.wishes.set(sid, settings.clone()) {
             apply_settings(room, who, sid, turn);
             update_demand(room, sid, turn);
         }
     }
+}
+
+/// Those of a client's list that may be sids, each once: for each of them everybody is looked at who gets that track.
+fn each_once<'a>(sids: impl IntoIterator<Item = &'a String>) -> impl Iterator<Item = &'a String> {
+    let mut known = HashSet::new();
+    sids.into_iter().filter(move |sid| sid.len() <= limits::NAME_BYTES_MAX && known.insert(*sid))
 }
 
 /// Whether somebody gets what it shall get, or nothing for want of bandwidth.

@@ -1,7 +1,9 @@
+use std::time::{Duration, Instant};
+
 use livekit::proto::request_response::Reason;
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
-use livekit::proto::{Ping, SubscriptionPermission, TrackPermission, UpdateSubscription};
+use livekit::proto::{Ping, SubscriptionPermission, TrackPermission, UpdateSubscription, UpdateTrackSettings};
 
 use crate::support::{Lab, camera, microphone};
 
@@ -64,6 +66,27 @@ fn wishes_for_a_hundred_thousand_tracks_are_not_all_kept() {
         Signal::Subscription(UpdateSubscription { track_sids, subscribe: false, participant_tracks: vec![] }),
     );
     assert_eq!(lab.closed(&eve), None);
+}
+
+#[test]
+fn settings_of_thirty_thousand_tracks_are_read_in_one_pass() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    let track_sids = (0..30_000).map(|number| format!("TR_{number}")).collect();
+    let began = Instant::now();
+    lab.say(&eve, Signal::TrackSetting(UpdateTrackSettings { track_sids, ..UpdateTrackSettings::default() }));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(lab.closed(&eve), None);
+}
+
+#[test]
+fn a_track_that_one_request_names_ten_thousand_times_is_looked_at_once() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    lab.forget();
+    let track_sids = vec!["TR_no".to_owned(); 10_000];
+    lab.say(&eve, Signal::Subscription(UpdateSubscription { track_sids, subscribe: true, participant_tracks: vec![] }));
+    assert_eq!(lab.take(&eve).len(), 1);
 }
 
 #[test]
