@@ -328,10 +328,9 @@ pub(crate) fn update_demand(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 
 /// The best that anybody wants of each codec of a track.
 fn wanted(track: &Track, members: &BTreeMap<Number, Participant>) -> Layers {
-    if track.is_shown_elsewhere {
-        return [Some(Layer::High), track.backup.as_ref().map(|_| Layer::High)];
-    }
-    let mut wanted = [None; 2];
+    let is_wanted_whole = [track.is_shown_elsewhere, track.is_shown_elsewhere && track.backup.is_some()];
+    // What does not come yet is for those who wait for it here.
+    let mut wanted = is_wanted_whole.map(|is_it| is_it.then_some(Layer::High));
     for member in track.subscribers.iter().filter_map(|who| members.get(who)) {
         let Settings { is_paused, layer, .. } = member.wishes.settings(&track.info, member.is_adaptive);
         let of_codec = &mut wanted[usize::from(backup::is_for(track, member))];

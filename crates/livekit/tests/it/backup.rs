@@ -40,6 +40,13 @@ fn backup_of(sid: &str, cid: &str) -> AddTrackRequest {
     AddTrackRequest { sid: sid.into(), simulcast_codecs: vec![codec("vp8", cid)], ..camera(cid) }
 }
 
+/// Somebody who comes to the other room.
+fn elsewhere(identity: &str) -> Join {
+    let mut join = a_join(identity);
+    join.claims.video.iter_mut().for_each(|video| video.room = "other".into());
+    join
+}
+
 impl Show {
     fn new(policy: BackupCodecPolicy) -> Show {
         Show::watched_by(policy, a_join("adam"))
@@ -109,6 +116,22 @@ impl Show {
             update.subscribed_codecs.iter().map(|codec| (codec.codec.clone(), layers(codec))).collect()
         };
         updates.map(of)
+    }
+
+    /// Eve stands in another room, too, or goes there.
+    fn send_eve(&mut self, forwards: bool) {
+        let (room, identity, destination_room) = (ROOM.to_owned(), "eve".to_owned(), "other".to_owned());
+        let request = match forwards {
+            true => Admin::ForwardParticipant(ForwardParticipantRequest { room, identity, destination_room }),
+            false => Admin::MoveParticipant(MoveParticipantRequest { room, identity, destination_room }),
+        };
+        let grant = livekit::token::VideoGrant {
+            room_admin: true,
+            room: ROOM.into(),
+            destination_room: "other".into(),
+            ..Default::default()
+        };
+        self.lab.admin_as(&grant, request).expect("somebody who is there");
     }
 
     fn reasons(&mut self, client: &Client) -> Vec<Reason> {
@@ -448,26 +471,10 @@ fn a_publisher_who_sends_the_backup_s_codec_in_the_first_place_has_no_backup() {
 
 #[test]
 fn who_is_moved_or_forwarded_takes_both_codecs_along() {
-    let watcher = |name: &str| {
-        let mut join = a_join(name);
-        join.claims.video.iter_mut().for_each(|video| video.room = "other".into());
-        join
-    };
     for forwards in [false, true] {
         let (mut show, backup) = Show::with_backup(BackupCodecPolicy::Simulcast);
-        let far = show.lab.enter_as(watcher("far"));
-        let (room, identity, destination_room) = (ROOM.to_owned(), "eve".to_owned(), "other".to_owned());
-        let request = match forwards {
-            true => Admin::ForwardParticipant(ForwardParticipantRequest { room, identity, destination_room }),
-            false => Admin::MoveParticipant(MoveParticipantRequest { room, identity, destination_room }),
-        };
-        let grant = livekit::token::VideoGrant {
-            room_admin: true,
-            room: ROOM.into(),
-            destination_room: "other".into(),
-            ..Default::default()
-        };
-        show.lab.admin_as(&grant, request).expect("somebody who is there");
+        let far = show.lab.enter_as(elsewhere("far"));
+        show.send_eve(forwards);
         assert_eq!(show.gets(&far), Some(vec![show.first]), "{forwards}");
         show.cannot_decode(&far, show.first);
         assert_eq!(show.gets(&far), Some(vec![backup]), "{forwards}");
@@ -476,4 +483,15 @@ fn who_is_moved_or_forwarded_takes_both_codecs_along() {
         show.answered();
         assert_eq!(show.gets(&far), Some(vec![]), "{forwards}");
     }
+}
+
+#[test]
+fn who_waits_for_the_backup_of_somebody_who_is_forwarded_has_it_sent() {
+    let mut show = Show::new(BackupCodecPolicy::Simulcast);
+    show.send_eve(true);
+    let adam = show.adam.clone();
+    show.lab.forget();
+    show.cannot_decode(&adam, show.first);
+    assert_eq!(show.gets(&adam), Some(vec![]));
+    assert_eq!(show.wanted(), of(3, 3));
 }
