@@ -132,6 +132,9 @@ fn end(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 /// `subscribe::reconcile_track`.
 pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>) -> Option<Encoding> {
     let track = room.tracks.get_mut(sid)?;
+    if track.backup.is_none() && backup.is_some() {
+        room.members.values_mut().for_each(|member| member.wishes.reconsider(sid));
+    }
     let before = std::mem::replace(&mut track.backup, backup)?;
     if track.backup.as_ref().is_some_and(|backup| backup.media == before.media) {
         return None;
@@ -149,7 +152,8 @@ pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>) -> O
 pub(crate) fn is_for(track: &Track, member: &Participant) -> bool {
     // Whose description stays as it is gets nothing else than it has.
     let is_bound_to_first = member.describes_once && member.downs.contains_key(&track.first.media);
-    !is_bound_to_first && (track.is_regressed() || member.wishes.lacks_first(&track.info.sid))
+    let [lacks_first, lacks_backup] = member.wishes.lacks(&track.info.sid);
+    !is_bound_to_first && (lacks_first || (track.is_regressed() && !lacks_backup))
 }
 
 /// What of a track somebody gets; none while that is waited for.
@@ -160,10 +164,11 @@ pub(crate) fn encoding_for(track: &Track, member: &Participant) -> Option<TrackI
     }
 }
 
-/// Notes that somebody cannot decode what it gets of a track, if the backup would help. False: it would not.
+/// Notes that somebody cannot decode what it gets of a track. False: the other codec would not help, or is not to be had.
 pub(crate) fn fall_back(track: &Track, media: TrackId, member: &mut Participant) -> bool {
+    let (sid, is_first) = (&track.info.sid, media == track.first.media);
+    let is_noted = track.backup_codec().is_some() && !member.describes_once && member.wishes.lack(sid, is_first);
     // Where its publisher only stands in the room, nobody asks it for more than there is.
-    let is_to_be_had = track.backup.is_some() || (track.backup_codec().is_some() && !track.is_of_another_room);
-    let is_first = media == track.first.media && !member.describes_once;
-    is_first && is_to_be_had && member.wishes.lack_first(&track.info.sid)
+    let is_to_be_had = !is_first || track.backup.is_some() || !track.is_of_another_room;
+    is_noted && is_to_be_had && member.wishes.lacks(sid) != [true; 2]
 }

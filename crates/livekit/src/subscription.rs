@@ -19,8 +19,8 @@ struct Wish {
     subscribes: Option<bool>,
     /// It cannot decode it, and there is no backup of use to it.
     is_refused: bool,
-    /// It cannot decode its first codec.
-    lacks_first: bool,
+    /// Whether it cannot decode its first codec, and its second.
+    lacks: [bool; 2],
     settings: Option<UpdateTrackSettings>,
     /// Whether it was told that it may not.
     is_told_of_denial: bool,
@@ -48,13 +48,21 @@ impl Wishes {
         }
     }
 
-    /// The participant cannot decode a track's first codec, for good. See `subscribe`.
-    pub(crate) fn lack_first(&mut self, track: &str) -> bool {
-        self.entry(track).map(|wish| wish.lacks_first = true).is_some()
+    /// The participant cannot decode a track's first codec, or its second, for good. See `subscribe`.
+    pub(crate) fn lack(&mut self, track: &str, is_first: bool) -> bool {
+        self.entry(track).map(|wish| wish.lacks[usize::from(!is_first)] = true).is_some()
     }
 
-    pub(crate) fn lacks_first(&self, track: &str) -> bool {
-        self.by_track.get(track).is_some_and(|wish| wish.lacks_first)
+    /// Whether it cannot decode the first codec, and the second.
+    pub(crate) fn lacks(&self, track: &str) -> [bool; 2] {
+        self.by_track.get(track).map_or([false; 2], |wish| wish.lacks)
+    }
+
+    /// A track comes in its second codec, too: who lacks the first alone refuses it no more.
+    pub(crate) fn reconsider(&mut self, track: &str) {
+        if let Some(wish) = self.by_track.get_mut(track).filter(|wish| wish.lacks == [true, false]) {
+            wish.is_refused = false;
+        }
     }
 
     /// See `subscribe`.

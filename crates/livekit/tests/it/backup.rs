@@ -495,3 +495,48 @@ fn who_waits_for_the_backup_of_somebody_who_is_forwarded_has_it_sent() {
     assert_eq!(show.gets(&adam), Some(vec![]));
     assert_eq!(show.wanted(), of(3, 3));
 }
+
+#[test]
+fn who_lacks_the_backup_s_codec_keeps_the_first_when_others_are_given_the_backup() {
+    let mut show = Show::new(BackupCodecPolicy::PreferRegression);
+    let (adam, bob) = (show.adam.clone(), show.lab.enter("bob"));
+    show.cannot_decode(&adam, show.first);
+    let backup = show.publish_backup();
+    assert_eq!(show.gets(&bob), Some(vec![backup]));
+    show.cannot_decode(&bob, backup);
+    assert_eq!(show.gets(&bob), Some(vec![show.first]));
+    show.lab.forget();
+    show.lab.advance_seconds(10);
+    assert_eq!(show.wanted(), None, "both are wanted");
+}
+
+#[test]
+fn who_could_not_decode_a_forwarded_track_gets_its_backup_when_that_begins() {
+    let mut show = Show::new(BackupCodecPolicy::PreferRegression);
+    let far = show.lab.enter_as(elsewhere("far"));
+    show.send_eve(true);
+    assert_eq!(show.lab.downs(&far), [show.sid.clone()]);
+    show.cannot_decode(&far, show.first);
+    let adam = show.adam.clone();
+    show.cannot_decode(&adam, show.first);
+    let backup = show.publish_backup();
+    assert_eq!(show.gets(&far), Some(vec![backup]));
+}
+
+#[test]
+fn who_can_decode_neither_is_told_so_once_however_often_the_backup_begins() {
+    let mut show = Show::new(BackupCodecPolicy::PreferRegression);
+    let (adam, bob) = (show.adam.clone(), show.lab.enter("bob"));
+    show.cannot_decode(&adam, show.first);
+    let backup = show.publish_backup();
+    show.cannot_decode(&bob, backup);
+    show.cannot_decode(&bob, show.first);
+    assert!(matches!(show.lab.take(&bob).last(), Some(Message::SubscriptionResponse(_))));
+    for _ in 0..3 {
+        show.sections[1].is_sent = false;
+        show.answered();
+        show.sections.pop();
+        show.publish_backup();
+        assert_eq!(show.gets(&bob), None);
+    }
+}

@@ -105,8 +105,10 @@ struct Person {
     first: Option<TrackId>,
     backup: Option<TrackId>,
     wishes: BTreeMap<String, bool>,
-    /// Sids of tracks of which it cannot decode the first codec, and of those that it can decode in none.
+    /// Sids of tracks of which it cannot decode the first codec, of those whose second it cannot, and of those that it is not given
+    /// as it can decode neither.
     lacks: BTreeSet<String>,
+    lacks_backup: BTreeSet<String>,
     refused: BTreeSet<String>,
     /// Who may subscribe; `None` is everybody.
     allowed: Option<BTreeSet<usize>>,
@@ -146,7 +148,7 @@ fn policy(who: usize) -> BackupCodecPolicy {
 /// What somebody is to get of a track in two codecs.
 fn expected_of_two(sid: &String, policy: BackupCodecPolicy, publisher: &Person, person: &Person) -> Option<TrackId> {
     let is_regressed = publisher.backup.is_some() && policy != BackupCodecPolicy::Simulcast;
-    match is_regressed || person.lacks.contains(sid) {
+    match (is_regressed && !person.lacks_backup.contains(sid)) || person.lacks.contains(sid) {
         _ if person.refused.contains(sid) => None,
         true => publisher.backup,
         false => publisher.first,
@@ -233,6 +235,7 @@ impl Walk {
             backup: None,
             wishes: BTreeMap::new(),
             lacks: BTreeSet::new(),
+            lacks_backup: BTreeSet::new(),
             refused: BTreeSet::new(),
             allowed: None,
             seen: BTreeMap::new(),
@@ -290,9 +293,12 @@ impl Walk {
         let Some(person) = self.people.get_mut(&who) else { return };
         let Some(track) = self.downs.get(&person.client.down).and_then(|downs| downs.get(&sid)) else { return };
         match Some(*track) == first {
-            true => person.lacks.insert(sid),
-            false => person.refused.insert(sid),
+            true => person.lacks.insert(sid.clone()),
+            false => person.lacks_backup.insert(sid.clone()),
         };
+        if person.lacks.contains(&sid) && person.lacks_backup.contains(&sid) {
+            person.refused.insert(sid);
+        }
         self.lab.hear(Event::Unsupported { session: person.client.down, track: *track });
     }
 
@@ -332,6 +338,7 @@ impl Walk {
         for person in self.people.values_mut() {
             person.wishes.retain(|known, _| Some(known) != sid.as_ref());
             person.lacks.retain(|known| Some(known) != sid.as_ref());
+            person.lacks_backup.retain(|known| Some(known) != sid.as_ref());
             person.refused.retain(|known| Some(known) != sid.as_ref());
         }
     }
