@@ -24,6 +24,7 @@ pub(crate) fn announce(room: &mut Room, who: Number, request: AddTrackRequest, t
         return answer(room, who, reason, Asked::AddTrack(request), turn);
     }
     let Some(track) = room.tracks.get_mut(&request.sid) else { return };
+    let before = track.backup_cid().unwrap_or_default().to_owned();
     let asked = asked(track, &request);
     for (asked, codec) in asked.into_iter().zip(track.info.codecs.get_mut(1)) {
         cid_of(asked, &request).clone_into(&mut codec.cid);
@@ -31,8 +32,11 @@ pub(crate) fn announce(room: &mut Room, who: Number, request: AddTrackRequest, t
             codec.layers = sorted(&asked.layers);
         }
     }
-    let info = track.info.clone();
+    let (info, is_other) = (track.info.clone(), track.backup_cid() != Some(&before));
     send_published(room, who, request.cid, info, turn);
+    if is_other {
+        publish::announce_queued(room, who, &before, turn);
+    }
 }
 
 fn refusal(room: &Room, who: Number, request: &AddTrackRequest) -> Option<Reason> {

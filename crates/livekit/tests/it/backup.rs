@@ -540,3 +540,15 @@ fn who_can_decode_neither_is_told_so_once_however_often_the_backup_begins() {
         assert_eq!(show.gets(&bob), None);
     }
 }
+
+#[test]
+fn a_track_that_waits_for_a_backup_s_id_is_announced_when_the_backup_takes_another() {
+    let mut show = Show::new(BackupCodecPolicy::Simulcast);
+    let eve = show.eve.clone();
+    show.lab.say(&eve, Signal::AddTrack(backup_of(&show.sid, "clone")));
+    show.lab.say(&eve, Signal::AddTrack(camera("clone")));
+    assert_eq!(show.reasons(&eve), [Reason::Queued]);
+    show.lab.say(&eve, Signal::AddTrack(backup_of(&show.sid, "other")));
+    let announced = show.lab.take(&eve).into_iter().filter(|message| matches!(message, Message::TrackPublished(_)));
+    assert_eq!(announced.count(), 2);
+}
