@@ -7,12 +7,14 @@
 
 use std::collections::BTreeSet;
 
+use livekit_protocol::leave_request::Action;
 use livekit_protocol::request_response::{Reason, Request as Asked};
-use livekit_protocol::{AddTrackRequest, SimulcastCodec};
+use livekit_protocol::{AddTrackRequest, DisconnectReason, SimulcastCodec};
 
 use crate::directory::Number;
 use crate::media::{Kind, Request, Section, SessionId, TrackId};
 use crate::participant::Participant;
+use crate::presence;
 use crate::publish::{self, answer, send_published};
 use crate::room::Room;
 use crate::track::{Encoding, Track, is_of_codec, sorted};
@@ -115,12 +117,12 @@ fn begin(room: &mut Room, sid: &str, session: SessionId, section: &Section, turn
         publish::identify(&mut codec.layers, section);
     }
     track.demand.begin_backup(turn.now.at);
-    replace(room, sid, Some(Encoding { media, session, mid, cid }));
+    replace(room, sid, Some(Encoding { media, session, mid, cid }), turn);
 }
 
 /// The backup of a track comes no more; who needs it waits for another.
 fn end(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
-    let Some(ended) = replace(room, sid, None) else { return };
+    let Some(ended) = replace(room, sid, None, turn) else { return };
     turn.out.media(Request::Unpublish { session: ended.session, track: ended.media });
     let Some(track) = room.tracks.get_mut(sid) else { return };
     track.demand.end_backup(turn.now.at);
@@ -134,7 +136,7 @@ fn end(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 
 /// The backup of a track is this one from now on, and nobody gets the one before, which is returned. Who gets which is for
 /// `subscribe::reconcile_track`.
-pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>) -> Option<Encoding> {
+pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>, turn: &mut Turn<'_>) -> Option<Encoding> {
     let track = room.tracks.get_mut(sid)?;
     if track.backup.is_none() && backup.is_some() {
         room.members.values_mut().for_each(|member| member.wishes.reconsider(sid));
@@ -143,11 +145,17 @@ pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>) -> O
     if track.backup.as_ref().is_some_and(|backup| backup.media == before.media) {
         return None;
     }
+    let mut bound = Vec::new();
     for who in &track.subscribers {
-        let down = room.members.get_mut(who).and_then(|member| member.downs.remove(&before.media));
-        if down.is_some() {
+        let Some(member) = room.members.get_mut(who) else { continue };
+        if member.downs.remove(&before.media).is_some() {
             room.changed_downs.insert(*who);
+            bound.extend(member.describes_once.then_some(*who));
         }
+    }
+    // Whose description stays as it is would look at a frozen picture, though the track goes on. It may come again.
+    for who in bound {
+        presence::leave(room, who, DisconnectReason::MediaFailure, Some(Action::Reconnect), turn);
     }
     Some(before)
 }

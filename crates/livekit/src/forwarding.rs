@@ -144,7 +144,7 @@ pub(crate) fn follow(room: &mut Room, there: Number, look: Option<Look>, turn: &
         match room.tracks.get_mut(&sid) {
             Some(track) => {
                 track.info = info;
-                backup::replace(room, &sid, backup);
+                backup::replace(room, &sid, backup, turn);
             }
             None => {
                 let (subscribers, demand) = (BTreeSet::new(), Demand::new([true, false], turn.now.at));

@@ -552,3 +552,14 @@ fn a_track_that_waits_for_a_backup_s_id_is_announced_when_the_backup_takes_anoth
     let announced = show.lab.take(&eve).into_iter().filter(|message| matches!(message, Message::TrackPublished(_)));
     assert_eq!(announced.count(), 2);
 }
+
+#[test]
+fn whose_description_does_not_change_leaves_when_the_backup_in_it_ends() {
+    let (mut show, _) = Show::with_backup(BackupCodecPolicy::PreferRegression);
+    let bob = show.lab.enter("bob");
+    let carl = show.lab.enter_as(Join { describes_once: true, ..a_join("carl") });
+    show.sections[1].is_sent = false;
+    show.answered();
+    assert_eq!(show.lab.closed(&bob), None);
+    assert!(show.lab.closed(&carl).is_some(), "else it looks at a frozen picture");
+}
