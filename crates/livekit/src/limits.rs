@@ -12,6 +12,9 @@ pub const TRACKS_MAX: usize = 64;
 pub const PENDING_MAX: usize = 20;
 /// Tracks that one participant says something about: what it wants, and how. Beyond, the newest wish is not taken up.
 pub const WISHES_MAX: usize = 4096;
+/// Tracks that one participant gets at a time, which are as many as one of its descriptions has. Beyond, the newest wait until others
+/// have ended.
+pub const DOWNS_MAX: usize = 256;
 /// Subscribers that a publisher names in its permissions. Beyond, the update is refused as a whole.
 pub const PERMISSIONS_MAX: usize = 4096;
 /// Codecs of one track: it is published in the first, and in the second where somebody lacks that. What stands behind is left out.

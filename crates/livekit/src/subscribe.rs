@@ -285,7 +285,7 @@ pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
     for who in std::mem::take(&mut room.changed_downs) {
         let Some(session) = down(room, who, turn) else { continue };
         let Some(member) = room.members.get(&who) else { continue };
-        let tracks = member.downs.iter().filter_map(|(media, down)| {
+        let tracks = member.downs.iter().take(limits::DOWNS_MAX).filter_map(|(media, down)| {
             let track = room.tracks.get(&down.sid)?;
             let publisher = room.members.get(&track.publisher)?;
             let stream = format!("{}|{}", publisher.sid, down.sid);
@@ -294,7 +294,10 @@ pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
         let tracks = tracks.collect();
         turn.out.media(Request::SetDown { session, tracks });
         let Some(member) = room.members.get_mut(&who) else { continue };
-        for (track, down) in member.downs.iter_mut().filter(|(_, down)| down.settings.is_none()) {
+        // Of what waits the packet path keeps nothing.
+        member.downs.values_mut().skip(limits::DOWNS_MAX).for_each(|down| down.settings = None);
+        let told = member.downs.iter_mut().take(limits::DOWNS_MAX);
+        for (track, down) in told.filter(|(_, down)| down.settings.is_none()) {
             let Some(info) = room.tracks.get(&down.sid).map(|track| &track.info) else { continue };
             let wanted = member.wishes.settings(info, member.is_adaptive);
             down.settings = Some(wanted);

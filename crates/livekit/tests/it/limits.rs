@@ -44,6 +44,21 @@ fn nobody_publishes_more_tracks_than_are_kept() {
 }
 
 #[test]
+fn nobody_gets_more_tracks_than_a_description_has() {
+    let mut lab = Lab::new();
+    let adam = lab.enter("adam");
+    let mut sids = Vec::new();
+    for publisher in 0..5 {
+        let eve = lab.enter(&format!("eve{publisher}"));
+        sids.extend((0..64).map(|number| lab.publish(&eve, microphone(&format!("mic{number}")))));
+    }
+    assert_eq!(lab.downs(&adam), sids[..256]);
+    let not = UpdateSubscription { track_sids: sids[..10].to_vec(), subscribe: false, participant_tracks: vec![] };
+    lab.say(&adam, Signal::Subscription(not));
+    assert_eq!(lab.downs(&adam), sids[10..266]);
+}
+
+#[test]
 fn an_announcement_without_a_cid_or_with_a_long_one_is_refused() {
     let mut lab = Lab::new();
     let eve = lab.enter("eve");
