@@ -5,14 +5,10 @@
 //! SRTCP   header 8 (auth.)       │ rest (encrypted)    │ tag 16 │ E flag and index 4 (authenticated)
 //! ```
 
-use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-
+use crate::aead::{AesGcm, NONCE_LEN, TAG_LEN};
 use crate::kdf::{Label, derive};
 use crate::keys::{KeyError, Master};
 use crate::suite::{E_FLAG, PacketId, RTCP_HEADER_LEN, RTCP_WORD_LEN};
-
-const TAG_LEN: usize = 16;
-const SALT_LEN: usize = 12;
 
 /// Both kinds of keys for one direction.
 pub(crate) struct Gcm {
@@ -103,41 +99,38 @@ fn rtcp_aad(header: &[u8], word: &[u8]) -> [u8; RTCP_HEADER_LEN + RTCP_WORD_LEN]
 
 /// A key and the salt that its nonces are mixed with.
 pub(crate) struct SaltedKey {
-    key: LessSafeKey,
-    salt: [u8; SALT_LEN],
+    key: AesGcm,
+    salt: [u8; NONCE_LEN],
 }
 
 impl SaltedKey {
-    pub(crate) fn new(key: &[u8], salt: [u8; SALT_LEN]) -> Result<Self, KeyError> {
-        let algorithm = if key.len() == 32 { &AES_256_GCM } else { &AES_128_GCM };
-        let key = UnboundKey::new(algorithm, key).map_err(|_| KeyError::Refused)?;
-        Ok(SaltedKey { key: LessSafeKey::new(key), salt })
+    pub(crate) fn new(key: &[u8], salt: [u8; NONCE_LEN]) -> Result<Self, KeyError> {
+        Ok(SaltedKey { key: AesGcm::new(key).ok_or(KeyError::Refused)?, salt })
     }
 
     /// Two zero bytes, SSRC, index; all of it mixed with the salt (RFC 7714 §8.1 and §9.1).
     #[inline]
-    fn nonce(&self, id: PacketId) -> Nonce {
+    fn nonce(&self, id: PacketId) -> [u8; NONCE_LEN] {
         let mut nonce = self.salt;
         for (byte, id) in nonce[2..].iter_mut().zip(id.bytes()) {
             *byte ^= id;
         }
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
 
     #[inline]
     fn seal(&self, id: PacketId, aad: &[u8], in_out: &mut [u8], tag: &mut [u8]) -> Option<()> {
-        // Of the safe calls this one writes the tag where it belongs.
-        self.key.seal_in_place_scatter(self.nonce(id), Aad::from(aad), in_out, &[], tag).ok()
+        self.key.seal(self.nonce(id), aad, in_out, tag)
     }
 
     #[inline]
     fn seal_from(&self, id: PacketId, aad: &[u8], plain: &[u8], ciphertext: &mut [u8], tag: &mut [u8]) -> Option<()> {
-        self.key.seal_out_of_place_scatter(self.nonce(id), Aad::from(aad), plain, ciphertext, &[], tag).ok()
+        self.key.seal_from(self.nonce(id), aad, plain, ciphertext, tag)
     }
 
     #[inline]
     fn open(&self, id: PacketId, aad: &[u8], in_out: &mut [u8], tag: &[u8]) -> Option<()> {
-        self.key.open_in_place_separate_tag(self.nonce(id), Aad::from(aad), tag, in_out).ok().map(drop)
+        self.key.open(self.nonce(id), aad, in_out, tag)
     }
 }
 

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aead;
 mod cm;
 mod gcm;
 mod hmac_sha1;
