@@ -104,7 +104,8 @@ fn rooms() -> Arc<RoomsControl> {
         let candidates = vec![Candidate { addr: ([192, 0, 2, 1], 7_000).into(), tcp: false }];
         let settings = Settings { candidates, ..Settings::default() };
         let notify = |notice| tells.upgrade().is_some_and(|rooms| rooms.handle_notice(notice));
-        let mut negotiator = Negotiator::new(settings, CONTEXT.clone(), |_: Message| Posted::Sent, notify);
+        let mut negotiator =
+            Negotiator::new(Instant::now(), settings, CONTEXT.clone(), |_: Message| Posted::Sent, notify);
         while let Ok(input) = requests.recv_timeout(None) {
             negotiator.handle(Instant::now(), input);
         }

@@ -95,8 +95,9 @@ impl World {
             handshake_timeout: HANDSHAKE,
             ..Settings::default()
         };
-        let negotiator = Negotiator::new(settings, CONTEXT.clone(), send, notify);
-        World { now: Instant::now(), negotiator, heard, clients: HashMap::new() }
+        let now = Instant::now();
+        let negotiator = Negotiator::new(now, settings, CONTEXT.clone(), send, notify);
+        World { now, negotiator, heard, clients: HashMap::new() }
     }
 
     fn act(&mut self, action: u8, session: u8, bytes: &[u8]) {

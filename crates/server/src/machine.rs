@@ -244,7 +244,7 @@ impl Machine {
                 (Some(livekit), Notice::Conference { session, notice }) => livekit.handle_notice(session, notice),
                 (_, notice) => notified.handle_notice(notice),
             };
-            let negotiator = Negotiator::new(settings, context.clone(), send, notify);
+            let negotiator = Negotiator::new(Instant::now(), settings, context.clone(), send, notify);
             let name = format!("negotiator-{}", worker.0);
             let body = move || negotiator::run(negotiator, &receiver, &counters);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);

@@ -60,6 +60,8 @@ pub struct Negotiator<C, N> {
     by_remote: HashMap<(LinkId, SocketAddr), usize>,
     /// When each session next wants `handle_timeout`; one entry per session.
     deadlines: BTreeSet<(Instant, usize)>,
+    /// The steps on which sessions that are up are driven are counted from here.
+    start: Instant,
     handshakes: usize,
     /// Those of these that have yet to prove an address, and whose they are.
     strangers: Crowd<Key, [Option<Key>; 2]>,
@@ -74,7 +76,7 @@ where
     N: FnMut(Notice) -> bool,
 {
     /// Without sessions.
-    pub fn new(settings: Settings, context: Context, send: C, notify: N) -> Self {
+    pub fn new(now: Instant, settings: Settings, context: Context, send: C, notify: N) -> Self {
         Negotiator {
             settings,
             context,
@@ -86,6 +88,7 @@ where
             by_tag: HashMap::new(),
             by_remote: HashMap::new(),
             deadlines: BTreeSet::new(),
+            start: now,
             handshakes: 0,
             strangers: Crowd::default(),
             proved: Crowd::default(),
@@ -547,7 +550,7 @@ where
                     }
                     return self.remove(key, EndReason::Peer(reason));
                 }
-                Output::Timeout(at) => return self.set_deadline(key, at.max(now + SLEEP_MIN)),
+                Output::Timeout(at) => return self.set_deadline(now, key, at.max(now + SLEEP_MIN)),
             }
         }
     }
@@ -602,11 +605,15 @@ where
         self.proved.leave(key);
     }
 
-    fn set_deadline(&mut self, key: usize, at: Instant) {
+    fn set_deadline(&mut self, now: Instant, key: usize, at: Instant) {
         let session = &mut self.sessions[key];
+        // Who is driven for another reason meanwhile stays with those whose turn it shares.
+        if std::mem::replace(&mut session.asked_for, at) == at {
+            return;
+        }
         let at = match session.phase {
             Phase::Handshaking { until, .. } => at.min(until),
-            Phase::Connected { .. } => shared(&self.deadlines, at),
+            Phase::Connected { .. } => shared(self.start, now, at),
         };
         if at != session.deadline {
             let was_there = self.deadlines.remove(&(session.deadline, key));

@@ -1,6 +1,5 @@
 //! One session of a negotiator: its peer, where that is, and how far it has come.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,8 +24,9 @@ const RECORDS: Rate = Rate { burst: 64, interval: Duration::from_millis(100) };
 /// The same of a member's, which has data channels: some 2 MB/s of messages, or of what acknowledges ours.
 const DATA_RECORDS: Rate = Rate { burst: 1_024, interval: Duration::from_micros(500) };
 
-/// A session that is up may be driven so much later than it wants to be.
-const DRIVEN_LATE_MAX: Duration = Duration::from_millis(50);
+/// A session that is up may be driven later than it wants to be, by this part of the time until then: what is due in a second
+/// is a message that was lost, what is due in ten a question whether anybody is there.
+const DRIVEN_LATE_PART: u32 = 10;
 
 /// What the ids of a session's own checks begin with.
 pub(super) type Tag = [u8; 4];
@@ -46,8 +46,9 @@ pub(super) struct Session {
     pub strange_checks: Budget,
     /// How many DTLS records may be read once it is connected.
     pub records: Budget,
-    /// The entry in `deadlines`.
+    /// The entry in `deadlines`, and for when its peer has asked.
     pub deadline: Instant,
+    pub asked_for: Instant,
     /// Of `PeerSpec`.
     pub cname: Option<Arc<str>>,
     /// Of a conference.
@@ -110,8 +111,22 @@ impl Session {
     ) -> Self {
         let [checks, strange_checks, records] = [Budget::new(now); 3];
         let (ufrag, paths) = (peer.ufrag().to_owned(), Vec::new());
-        let deadline = now;
-        Session { id, tag, peer, paths, ufrag, checks, strange_checks, records, deadline, cname: None, member, phase }
+        let (deadline, asked_for, cname) = (now, now, None);
+        Session {
+            id,
+            tag,
+            peer,
+            paths,
+            ufrag,
+            checks,
+            strange_checks,
+            records,
+            deadline,
+            asked_for,
+            cname,
+            member,
+            phase,
+        }
     }
 
     /// Whether a datagram for it is read, of which more may come than are of any use.
@@ -140,10 +155,14 @@ impl Session {
     }
 }
 
-/// When a session that is up and wants to be driven then is: with another one if one follows soon, for each wakes the thread.
-pub(super) fn shared(deadlines: &BTreeSet<(Instant, usize)>, at: Instant) -> Instant {
-    let next = deadlines.range((at, 0)..).next().map(|(next, _)| *next);
-    next.filter(|next| *next - at <= DRIVEN_LATE_MAX).unwrap_or(at)
+/// When a session that is up and wants to be driven `at` then is: with those that want it soon afterwards, as each by itself would
+/// wake the thread. So they are driven on steps from `start`, which are as wide as all may be late.
+pub(super) fn shared(start: Instant, now: Instant, at: Instant) -> Instant {
+    let late_max = at.saturating_duration_since(now) / DRIVEN_LATE_PART;
+    // The widths are powers of two, so those who wait for a short time meet those who wait for a long one.
+    let Some(step) = (late_max.as_millis() as u64).checked_ilog2().map(|log| 1 << log) else { return at };
+    let steps = (at - start).as_nanos().div_ceil(Duration::from_millis(step).as_nanos()) as u64;
+    start + Duration::from_millis(steps * step)
 }
 
 #[cfg(test)]
@@ -153,8 +172,19 @@ mod tests {
     #[test]
     fn sessions_that_are_up_are_driven_together() {
         let start = Instant::now();
-        let deadlines = [0, 100].map(|millis| (start + Duration::from_millis(millis), 7)).into();
-        let shared = |millis| (shared(&deadlines, start + Duration::from_millis(millis)) - start).as_millis();
-        assert_eq!([0, 1, 49, 50, 100, 101].map(shared), [0, 1, 49, 100, 100, 101]);
+        let at = |millis| start + Duration::from_millis(millis);
+        let driven = |now, wanted: u64| (shared(start, at(now), at(wanted)) - start).as_millis();
+        assert_eq!(
+            [10_000, 10_001, 10_240].map(|wanted| driven(0, wanted)),
+            [10_240; 3],
+            "one in 10 s late by half a second"
+        );
+        assert_eq!(
+            [13_000, 13_050, 13_056].map(|wanted| driven(10_001, wanted)),
+            [13_056; 3],
+            "one in 3 s by a quarter"
+        );
+        assert_eq!([100, 109, 9].map(|wanted| driven(0, wanted)), [104, 112, 9], "one in 10 ms at once");
+        assert_eq!(driven(500, 400), 400, "what is due is due");
     }
 }

@@ -91,8 +91,9 @@ impl Harness {
             !heard.is_full
         });
         let context = Context::new().unwrap();
-        let negotiator = Negotiator::new(settings, context.clone(), send, notify);
-        Harness { negotiator, heard, context, now: Instant::now() }
+        let now = Instant::now();
+        let negotiator = Negotiator::new(now, settings, context.clone(), send, notify);
+        Harness { negotiator, heard, context, now }
     }
 
     fn request<T>(&mut self, make: impl FnOnce(Reply<T>) -> Request) -> Result<T, NegotiationError> {
@@ -621,7 +622,7 @@ fn the_thread_ends_with_its_last_sender() {
     let (inputs, receiver) = engine::mailbox(8).unwrap();
     let context = Context::new().unwrap();
     let thread = std::thread::spawn(move || {
-        let negotiator = Negotiator::new(Settings::default(), context, |_| Posted::Sent, |_| true);
+        let negotiator = Negotiator::new(Instant::now(), Settings::default(), context, |_| Posted::Sent, |_| true);
         run(negotiator, &receiver, &::counters::Published::default());
     });
     let (reply, answer) = oneshot::channel();
