@@ -128,16 +128,20 @@ impl<M: Send + 'static> Loop<M> {
     /// Waits until there is work, or just looks when there is some already.
     fn wait(&mut self, service: &impl Service, now: Instant, has_more: bool) -> io::Result<()> {
         let links = &mut self.egress.links;
-        let deadline = [service.poll_timeout(), service.poll_wake(), links.next_sweep()].into_iter().flatten().min();
-        let is_due = deadline.is_some_and(|deadline| deadline <= now);
-        if has_more || is_due || links.connections.has_rest() {
+        if has_more || links.connections.has_rest() {
             return links.epoll.wait(Some(Duration::ZERO));
         }
-        let left = deadline.map(|deadline| deadline - now);
+        let left = |deadline: Option<Instant>| deadline.map(|deadline| deadline.saturating_duration_since(now));
         let rest = (self.woke + self.coalesce).saturating_duration_since(now);
+        let rest = left(service.poll_exact()).map_or(rest, |left| left.min(rest));
         if self.comes_often && !rest.is_zero() && self.receiver.is_empty() {
-            thread::sleep(left.map_or(rest, |left| left.min(rest)));
+            thread::sleep(rest);
             links.counts.sleeps += 1;
+            return links.epoll.wait(Some(Duration::ZERO));
+        }
+        let deadline = [service.poll_timeout(), service.poll_wake(), links.next_sweep()].into_iter().flatten().min();
+        let left = left(deadline);
+        if left.is_some_and(|left| left.is_zero()) {
             return links.epoll.wait(Some(Duration::ZERO));
         }
         if !self.receiver.fall_asleep() {
@@ -513,6 +517,49 @@ mod tests {
         let mut slow = Slow::default();
         assert!(own.transmit(&mut slow, Instant::now()), "there is more");
         assert_eq!(slow.sends, 1);
+    }
+
+    /// Has something due, which can wait or cannot.
+    struct Due {
+        at: Instant,
+        is_exact: bool,
+    }
+
+    impl Service for Due {
+        type Message = ();
+
+        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
+
+        fn poll_exact(&self) -> Option<Instant> {
+            self.is_exact.then_some(self.at)
+        }
+    }
+
+    impl wire::Product for Due {
+        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            Some(self.at)
+        }
+
+        fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_is_due_and_can_wait_does_not_end_a_rest() {
+        const REST: Duration = Duration::from_millis(5);
+        let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
+        let mut own = Loop::new(4_096, REST, Links::new().expect("epoll"), receiver, Arc::default(), Arc::default())
+            .expect("epoll");
+        for (is_exact, comes_often, sleeps) in [(true, true, 0), (false, false, 0), (false, true, 1)] {
+            let now = Instant::now();
+            (own.woke, own.comes_often) = (now, comes_often);
+            own.wait(&Due { at: now, is_exact }, now, false).expect("epoll");
+            assert_eq!(own.egress.links.counts.sleeps, sleeps);
+        }
+        assert!(own.woke.elapsed() >= REST);
     }
 
     /// Sends all that comes to one place, behind a byte.

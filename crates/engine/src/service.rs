@@ -17,6 +17,12 @@ pub trait Service: Product {
     /// Takes one message from the worker's mailbox.
     fn handle_message(&mut self, now: Instant, message: Self::Message, out: &mut Outbox);
 
+    /// When what cannot wait is due, no earlier than `poll_timeout` says. The rest of what is due shares the wake-ups of a worker
+    /// that coalesces (`WorkerConfig`): it is late by that much at most.
+    fn poll_exact(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+
     /// When `poll_transmit` is to be called though nothing else happens. Nobody waits for it, so it is never late.
     fn poll_wake(&self) -> Option<Instant> {
         None

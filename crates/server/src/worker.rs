@@ -327,6 +327,12 @@ impl Service for Products {
         }
     }
 
+    /// Rooms send what comes, and reports and the rest of bursts beside it; the others send by the clock.
+    fn poll_exact(&self) -> Option<Instant> {
+        let relay = self.relay.as_ref().and_then(Product::poll_timeout);
+        [self.pump.poll_timeout(), self.reflect.poll_timeout(), relay].into_iter().flatten().min()
+    }
+
     /// What is counted is published, and what found no room tried again, when media has nothing to do.
     fn poll_wake(&self) -> Option<Instant> {
         let publish = self.is_unpublished.then(|| self.publish_at - PUBLISH_INTERVAL + PUBLISH_AGE_MAX);
@@ -387,9 +393,7 @@ impl Product for Products {
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let relay = self.relay.as_ref().and_then(Product::poll_timeout);
-        let others = [self.rooms.poll_timeout(), self.pump.poll_timeout(), self.reflect.poll_timeout()];
-        others.into_iter().chain([relay]).flatten().min()
+        self.rooms.poll_timeout().into_iter().chain(self.poll_exact()).min()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
