@@ -159,8 +159,9 @@ section! {
         /// share of its time than this, so that those who are there are served on time. 1 refuses nobody.
         busy_max: f64 = 0.9, between(0.1, 1.0);
         /// Where datagrams come more often than this, a worker looks at what came once in this time: many share a wake-up, and each
-        /// waits for half as long on average. Not where the relay listens. 0: each is looked at when it comes.
-        coalesce: Duration = ms(3), between(ms(0), ms(10));
+        /// waits for half as long on average. So do reports and the rest of a burst. Not where the relay listens. 0: each is
+        /// looked at when it comes.
+        coalesce: Duration = ms(5), between(ms(0), ms(10));
         /// Addresses that workers listen on for publishers and viewers. IPv6 is left out where the machine has none. Empty: there
         /// are no rooms, as on a server that only relays.
         bind: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], any;
