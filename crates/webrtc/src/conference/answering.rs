@@ -161,10 +161,11 @@ impl<'a> Plan<'a> {
             (None, Some(_)) => "sendonly",
             (None, None) => "inactive",
         };
-        // In a section in which the peer sends nothing all codecs are kept: pion takes those of the first one for all.
+        // In a section in which the peer sends nothing all codecs are kept, as pion takes those of the first one for all. So they
+        // are where it is not known yet what it will send: pion starts nothing at all when a track's codec is not among them.
         let is_kept = |media: &Media| match &up {
             None => true,
-            Some((own, _)) => own.codec != media.codec && wish.is_some_and(|wish| wish.others.contains(&media.codec)),
+            Some((own, _)) => own.codec != media.codec && wish.is_none_or(|wish| wish.others.contains(&media.codec)),
         };
         let kept: Vec<Media> = all(section, kind).into_iter().filter(is_kept).collect();
         let feedback = |media: &Media| {
