@@ -155,7 +155,7 @@ section! {
         count: u16 = 0, between(0, 256);
         /// Binds each worker to a core of its own. Useful where nothing else runs on the machine.
         pin: bool = false, any;
-        /// New publishers and viewers are refused (503, to be tried again) while every worker is at work for a larger
+        /// New publishers, viewers and participants are refused (503, to be tried again) while every worker is at work for a larger
         /// share of its time than this, so that those who are there are served on time. 1 refuses nobody.
         busy_max: f64 = 0.9, between(0.1, 1.0);
         /// Where datagrams come more often than this, a worker looks at what came once in this time: many share a wake-up, and each

@@ -62,6 +62,11 @@ impl Plane {
         self.is_draining.load(Ordering::Acquire)
     }
 
+    /// Whether a newcomer finds a place: neither is the server about to stop, nor every worker too busy.
+    pub fn takes_newcomers(&self) -> bool {
+        !self.is_draining() && self.placement().find(None, |_| true).is_some()
+    }
+
     /// Looks how busy the workers are, and sends them what waited. To be called every 100 ms or so.
     pub fn handle_timeout(&self, now: Instant) {
         self.workers.flush();

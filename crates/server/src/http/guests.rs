@@ -180,7 +180,7 @@ impl From<GuestError> for Problem {
         let detail = error.to_string();
         match error {
             GuestError::Control(error) => error.into(),
-            GuestError::NotNow(NotNow::Full) => Problem::unavailable(detail, OVERLOAD_RETRY_SECONDS),
+            GuestError::NotNow(NotNow::Full | NotNow::Busy) => Problem::unavailable(detail, OVERLOAD_RETRY_SECONDS),
             GuestError::NotNow(NotNow::Refused(refused)) => {
                 let status = StatusCode::from_u16(refused.status()).unwrap_or(StatusCode::BAD_REQUEST);
                 Problem::new(status, detail)

@@ -83,7 +83,8 @@ impl Control {
     ) -> anyhow::Result<Arc<Self>> {
         let Webhooks { inlets, tellers, given_up } = Webhooks::new(settings)?;
         let seed = random().map(u64::from_ne_bytes).context("reading random numbers")?;
-        let hub = Arc::new(Hub::new(settings, seed, ice, inlets)?);
+        let plane = broadcasts.plane().clone();
+        let hub = Arc::new(Hub::new(settings, seed, ice, inlets, Box::new(move || plane.takes_newcomers()))?);
         let stage = Mutex::new(Stage::new(broadcasts.plane().workers().count(), sessions_max));
         let guests = Guests::new(hub.clone());
         let control = Arc::new(Control { hub: hub.clone(), guests, broadcasts, stage, webhooks_given_up: given_up });

@@ -30,11 +30,15 @@ pub const MEDIA_WAITING_MAX: usize = 100_000;
 /// The version of LiveKit's server that this does as: clients tell by it what a server can do.
 const VERSION: &str = "1.13.5";
 
+/// Whether there is a place for somebody new just now.
+pub type TakesNewcomers = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// All of it.
 pub struct Hub {
     state: Mutex<State>,
     ice: IceServers,
     connections_max: usize,
+    takes_newcomers: TakesNewcomers,
     /// For connections that have ended and wait for their clients to say so, too: they are counted nowhere else.
     pub(super) parting: Semaphore,
     /// Something is due earlier than it was.
@@ -65,10 +69,14 @@ pub enum NotNow {
     /// For want of room.
     #[error("the server is full")]
     Full,
+    /// For want of time.
+    #[error("the server is busy, or about to stop")]
+    Busy,
 }
 
 impl Hub {
-    /// No room yet. `seed` is another one for each process; `ice` is what clients are told to use, and `webhooks` where events go.
+    /// No room yet. `seed` is another one for each process; `ice` is what clients are told to use, `webhooks` where events go, and
+    /// `takes_newcomers` whether there is a place for one.
     ///
     /// # Errors
     /// Without an API key.
@@ -77,6 +85,7 @@ impl Hub {
         seed: u64,
         ice: IceServers,
         webhooks: Vec<webhooks::Inlet>,
+        takes_newcomers: TakesNewcomers,
     ) -> Result<Self, TokenError> {
         let rooms = Rooms::new(Config {
             keys: Keys::new(settings.keys.iter().cloned())?,
@@ -98,7 +107,7 @@ impl Hub {
         let state = Mutex::new(state);
         let (earlier, asked) = (Notify::new(), Notify::new());
         let parting = Semaphore::new(PARTING_MAX);
-        Ok(Hub { state, ice, connections_max: settings.connections_max, parting, earlier, asked })
+        Ok(Hub { state, ice, connections_max: settings.connections_max, takes_newcomers, parting, earlier, asked })
     }
 
     /// Reads a token.
@@ -119,6 +128,7 @@ impl Hub {
     /// # Errors
     /// Why not.
     pub fn check(&self, join: &Join) -> Result<(), NotNow> {
+        self.admit(join)?;
         self.locked(|state| {
             if state.is_full(self.connections_max) { Err(NotNow::Full) } else { Ok(state.rooms.check(join)?) }
         })
@@ -129,6 +139,7 @@ impl Hub {
     /// # Errors
     /// Why not.
     pub fn join(&self, join: Join) -> Result<(ConnectionId, Outlet), NotNow> {
+        self.admit(&join)?;
         let join = Join { ice_servers: self.ice.of(&join.claims.sub), ..join };
         self.act(|state, now, out| {
             if state.is_full(self.connections_max) {
@@ -139,6 +150,11 @@ impl Hub {
             state.inlets.insert(connection, inlet);
             Ok((connection, outlet))
         })
+    }
+
+    /// Newcomers are for a server that takes them; who was let in comes back whenever it has to.
+    fn admit(&self, join: &Join) -> Result<(), NotNow> {
+        if join.reconnect.is_some() || (self.takes_newcomers)() { Ok(()) } else { Err(NotNow::Busy) }
     }
 
     /// As `Rooms::session`.

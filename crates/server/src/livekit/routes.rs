@@ -82,7 +82,7 @@ impl From<NotNow> for Plain {
     fn from(why: NotNow) -> Self {
         let status = match why {
             NotNow::Refused(refused) => refused.status(),
-            NotNow::Full => 503,
+            NotNow::Full | NotNow::Busy => 503,
         };
         Plain(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), why.to_string())
     }

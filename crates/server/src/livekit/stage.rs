@@ -274,8 +274,8 @@ impl Stage {
         let near = self.rooms.get(&room).map(|(worker, _)| *worker);
         let has_room =
             |worker: WorkerId| self.counts.get(worker.index()).is_some_and(|count| *count < self.sessions_max);
-        let Some(worker) = placement.find(near, has_room) else {
-            return Some(Event::Refused { session, why: "every worker of this server is busy".to_owned() });
+        let Some(worker) = placement.find_anyhow(near, has_room) else {
+            return Some(Event::Refused { session, why: "no worker of this server has room".to_owned() });
         };
         placement.take(worker, COST);
         self.counts[worker.index()] += 1;

@@ -49,13 +49,22 @@ struct Server {
 
 impl Server {
     async fn start(change: impl FnOnce(&mut Settings)) -> Self {
+        Server::start_with(change, || true).await
+    }
+
+    async fn start_with(
+        change: impl FnOnce(&mut Settings),
+        takes_newcomers: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         let mut settings = Settings { keys: vec![("key".into(), "secret".into())], ..Settings::default() };
         change(&mut settings);
         let webhooks = Webhooks::new(&settings).expect("URLs");
         for teller in webhooks.tellers {
             tokio::spawn(teller.run());
         }
-        let hub = Arc::new(Hub::new(&settings, 1, IceServers::default(), webhooks.inlets).expect("a key"));
+        let hub = Arc::new(
+            Hub::new(&settings, 1, IceServers::default(), webhooks.inlets, Box::new(takes_newcomers)).expect("a key"),
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let addr = listener.local_addr().expect("bound");
         let router = routes(hub.clone());
@@ -326,6 +335,23 @@ async fn more_connections_than_there_may_be_are_refused() {
     let server = Server::start(|settings| settings.connections_max = 1).await;
     let _eve = server.connect(&format!("/rtc?access_token={}", to_join("eve"))).await.expect("in");
     assert_eq!(server.connect(&format!("/rtc?access_token={}", to_join("adam"))).await.err(), Some(503));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_newcomers_says_so_and_keeps_those_it_has() {
+    let takes = Arc::new(AtomicBool::new(true));
+    let takes_newcomers = takes.clone();
+    let server = Server::start_with(|_| {}, move || takes_newcomers.load(Ordering::Relaxed)).await;
+    let mut eve = server.connect(&format!("/rtc?access_token={}", to_join("eve"))).await.expect("in");
+    let Message::Join(join) = next(&mut eve).await else { panic!("she is told that she is in") };
+    takes.store(false, Ordering::Relaxed);
+    assert_eq!(server.connect(&format!("/rtc?access_token={}", to_join("adam"))).await.err(), Some(503));
+    let (head, body) = server.get(&format!("/rtc/validate?access_token={}", to_join("adam"))).await;
+    assert!(head.starts_with("http/1.1 503") && body == "the server is busy, or about to stop");
+    let sid = join.participant.expect("herself").sid;
+    let again = format!("/rtc?reconnect=1&sid={sid}&access_token={}", to_join("eve"));
+    let mut eve = server.connect(&again).await.expect("in");
+    assert!(matches!(next(&mut eve).await, Message::Reconnect(_)));
 }
 
 #[tokio::test]

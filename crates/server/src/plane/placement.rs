@@ -79,15 +79,22 @@ impl Placement {
     /// Finds a worker for a session: `near` another worker's while there is room; among those that `fits` agrees to.
     /// `None` when all others are too busy.
     pub fn find(&self, near: Option<WorkerId>, fits: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
-        let has_room = |worker: &WorkerId| {
+        let has_room = |worker: WorkerId| {
             let load = self.workers.get(worker.index());
-            load.is_some_and(|load| !load.is_behind && load.busy.share() <= self.settings.busy_max) && fits(*worker)
+            load.is_some_and(|load| !load.is_behind && load.busy.share() <= self.settings.busy_max) && fits(worker)
         };
-        let is_near = |worker: &WorkerId| has_room(worker) && self.load(*worker) < self.settings.near_max;
-        near.filter(is_near).or_else(|| {
-            let all = WorkerId::all(self.workers.len()).filter(has_room);
-            all.min_by(|one, other| self.load(*one).total_cmp(&self.load(*other)))
-        })
+        let is_near = |worker: &WorkerId| has_room(*worker) && self.load(*worker) < self.settings.near_max;
+        near.filter(is_near).or_else(|| self.least(has_room))
+    }
+
+    /// As `find`, for one more session of somebody who was let in: however busy workers are.
+    pub fn find_anyhow(&self, near: Option<WorkerId>, fits: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
+        self.find(near, &fits).or_else(|| self.least(fits))
+    }
+
+    fn least(&self, fits: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
+        let all = WorkerId::all(self.workers.len()).filter(|worker| fits(*worker));
+        all.min_by(|one, other| self.load(*one).total_cmp(&self.load(*other)))
     }
 
     /// A session begins on a worker.
@@ -190,5 +197,9 @@ mod tests {
         placement.set_behind(WorkerId(1), false);
         assert_eq!(placement.find(None, |worker| worker.0 != 2), Some(WorkerId(1)));
         assert_eq!(Placement::new(0, Settings::default()).find(None, ANY), None);
+
+        placement.set_behind(WorkerId(2), true);
+        let fits = |worker: WorkerId| worker.0 != 1;
+        assert_eq!((placement.find(None, fits), placement.find_anyhow(None, fits)), (None, Some(WorkerId(2))));
     }
 }
