@@ -99,19 +99,31 @@ certificate() {
 
 # behind_veth COMMAND...: runs it in the foreground in a network namespace of its own, at 10.251.0.1; we are at 10.251.0.2, at
 # the other end of a pair of virtual cards. What it sends as one message is split before it goes over them, as where a card
-# cannot split itself; what we send comes to it whole, as cards join it.
+# cannot split itself; what we send comes to it whole, as cards join it. With delivery_cpu=N what it sends is not split, as by
+# cards that do so themselves, and comes to us on that CPU, not on the one that it was sent from.
 behind_veth() {
   only_in_namespace
+  local segments=1
+  [[ -z ${delivery_cpu:-} ]] || segments=64
   # shellcheck disable=SC2016  # expanded by the inner shell
   unshare --net bash -c '
-    until ip link set far0 gso_max_segs 1 up 2>/dev/null; do sleep 0.02; done
-    ip link set lo up && ip addr add 10.251.0.1/24 dev far0 && exec "$@"' behind_veth "$@" &
+    until ip link set far0 gso_max_segs "$0" up 2>/dev/null; do sleep 0.02; done
+    ip link set lo up && ip addr add 10.251.0.1/24 dev far0 && exec "$@"' "$segments" "$@" &
   server=$!
   until [[ $(readlink "/proc/$server/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
   ip link add near0 type veth peer name far0 netns "$server"
   ip link set near0 up
   ip addr add 10.251.0.2/24 dev near0
+  [[ -z ${delivery_cpu:-} ]] || deliver_on "$delivery_cpu"
   until_it_ends
+}
+
+# deliver_on CPU: see behind_veth.
+deliver_on() {
+  local mask
+  mask=$(printf %x $((1 << $1)))
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  unshare --mount bash -c 'mount -t sysfs sysfs /sys && echo "$0" >/sys/class/net/near0/queues/rx-0/rps_cpus' "$mask"
 }
 
 # only_in_namespace: refuses to go on where others could reach what listens on all addresses.
