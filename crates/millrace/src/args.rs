@@ -154,7 +154,7 @@ pub struct Token {
     /// Lets its bearer do everything, also close streams of others.
     #[arg(long)]
     pub admin: bool,
-    /// Who the token is for (the claim \"sub\").
+    /// Who the token is for (the claim "sub").
     #[arg(long, value_name = "WHO")]
     pub subject: Option<String>,
     /// How long the token holds: a number with s, m or h.
