@@ -542,9 +542,11 @@ fn announce(
     if config.auth.dev {
         text += &line("who may do what", "whoever reaches HTTP may do everything (auth.dev)".to_owned());
     } else if config.auth.hs256_secret.is_none() && config.auth.eddsa_public_key.is_none() {
-        let rooms = if config.livekit.keys.is_empty() { "" } else { "; rooms are open to tokens of livekit.keys" };
-        text +=
-            &line("WHIP, WHEP, API", format!("closed to all, as no token can be good: set auth.hs256_secret{rooms}"));
+        let who = match config.livekit.keys.is_empty() {
+            true => "closed to all, as no token can be good: set auth.hs256_secret",
+            false => "with tokens of livekit.keys into rooms; for all else set auth.hs256_secret",
+        };
+        text += &line("WHIP, WHEP, API", who.to_owned());
     }
     // Nobody has to read it.
     std::io::stdout().write_all(text.as_bytes()).ok();
