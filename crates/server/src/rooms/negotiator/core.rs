@@ -607,8 +607,8 @@ where
 
     fn set_deadline(&mut self, now: Instant, key: usize, at: Instant) {
         let session = &mut self.sessions[key];
-        // Who is driven for another reason meanwhile stays with those whose turn it shares.
-        if std::mem::replace(&mut session.asked_for, at) == at {
+        // Who is driven for another reason meanwhile stays with those whose turn it shares. A deadline that has come never stays.
+        if std::mem::replace(&mut session.asked_for, at) == at && session.deadline > now {
             return;
         }
         let at = match session.phase {
