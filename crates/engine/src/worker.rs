@@ -35,7 +35,8 @@ pub struct WorkerConfig {
     /// Messages that the mailbox holds; a sender that finds it full gets its message back.
     pub mailbox_len: usize,
     /// Where datagrams alone come more often than this, what came is looked at once in this time: many share one wake-up, as
-    /// with the interrupt coalescing of network cards. Connections have no part in it. Zero: at once.
+    /// with the interrupt coalescing of network cards. What is due and can wait does so (`Service::poll_exact`). Connections have
+    /// no part in it. Zero: at once.
     pub coalesce: Duration,
 }
 

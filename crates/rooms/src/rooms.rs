@@ -93,7 +93,7 @@ enum Timer {
     Left(usize),
 }
 
-/// The wheel's tick: a burst leaves at most so much late.
+/// The wheel's tick: a burst leaves at most so much late, and with the next wake-up of a worker that coalesces.
 const TICK: Duration = Duration::from_micros(500);
 
 /// What came last of a stream that was left comes so much later at most, from another worker.
