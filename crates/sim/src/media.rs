@@ -179,6 +179,11 @@ impl Encoder {
         Duration::from_secs(1) / self.plan.frames_per_second
     }
 
+    /// Whether so much has passed since the last keyframe, or less than a frame's half is missing of it.
+    pub(crate) fn is_due_for_keyframe(&self, interval: Duration) -> bool {
+        self.interval() * self.in_group + self.interval() / 2 >= interval
+    }
+
     /// Makes the next frame; the first one is a keyframe in any case.
     pub fn next_frame(&mut self, sent_us: u64, keyframe: bool) -> Frame {
         let keyframe = keyframe || self.frame_count == 0 || self.codec.kind() == MediaKind::Audio;

@@ -121,6 +121,8 @@ struct Layer {
     history: VecDeque<Sent>,
     frame_due: Instant,
     keyframe_wanted: bool,
+    /// A keyframe is made each so often, whatever is asked for; `None`: when one is asked for.
+    keyframe_interval: Option<Duration>,
     paused: bool,
     packets: u32,
     bytes: u32,
@@ -165,6 +167,7 @@ impl Publisher {
                     history: VecDeque::new(),
                     frame_due: now,
                     keyframe_wanted: true,
+                    keyframe_interval: None,
                     paused: false,
                     packets: 0,
                     bytes: 0,
@@ -219,6 +222,11 @@ impl Publisher {
     /// Sends so many packets of sound with each once more (RED).
     pub fn set_redundancy(&mut self, count: usize) {
         self.redundancy = count;
+    }
+
+    /// Makes a layer's keyframes each so often and for no request, as who sends a recording.
+    pub fn set_keyframe_interval(&mut self, track: usize, layer: usize, interval: Duration) {
+        self.tracks[track].layers[layer].keyframe_interval = Some(interval);
     }
 
     /// Turns everything off, or on again.
@@ -327,14 +335,16 @@ impl Publisher {
 
     fn want_keyframe(&mut self, now: Instant, ssrc: u32) {
         if let Some((track, layer)) = self.place_of(ssrc) {
-            self.tracks[track].layers[layer].keyframe_wanted = true;
+            let wanted = &mut self.tracks[track].layers[layer];
+            wanted.keyframe_wanted |= wanted.keyframe_interval.is_none();
             self.keyframe_requests.push((now, track as u8, layer as u8));
         }
     }
 
     fn send_frame(&mut self, track: usize, layer_index: usize) {
         let layer = &mut self.tracks[track].layers[layer_index];
-        let keyframe = std::mem::take(&mut layer.keyframe_wanted);
+        let is_due = layer.keyframe_interval.is_some_and(|interval| layer.encoder.is_due_for_keyframe(interval));
+        let keyframe = std::mem::take(&mut layer.keyframe_wanted) || is_due;
         let sent_us = layer.frame_due.duration_since(self.start).as_micros() as u64;
         let frame = layer.encoder.next_frame(sent_us, keyframe);
         layer.frame_due += layer.encoder.interval();
