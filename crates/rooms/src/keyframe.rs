@@ -114,7 +114,7 @@ pub struct KeyframeThrottle {
 
 /// A request that can wait is let through so long after the last one, or after a keyframe that came by itself: so all who
 /// climb share one, and climb for nothing where the publisher sends one at least this often.
-const INTERVAL_OF_CLIMBS: Duration = Duration::from_secs(2);
+const INTERVAL_OF_CLIMBS: Duration = Duration::from_secs(1);
 
 impl KeyframeThrottle {
     /// Lets the first request through at once.
