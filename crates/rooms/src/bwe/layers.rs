@@ -11,7 +11,7 @@ use wire::Bitrate;
 
 use super::HEADROOM;
 
-/// A larger layer has to fit for this long before it is taken, unless nothing was sent yet.
+/// A larger layer has to fit for this long before it is taken, once one had to be left for want of bandwidth.
 const STABLE: Duration = Duration::from_millis(500);
 
 /// A layer that is sent fits with so much to spare.
@@ -56,6 +56,8 @@ pub struct LayerChooser {
     current: Option<u8>,
     /// Since when a larger layer than the current one would fit.
     fits_since: Option<Instant>,
+    /// Whether one was ever left that was sent, since it did not fit.
+    has_fallen: bool,
     /// Since when the current layer has not fitted.
     misfits_since: Option<Instant>,
     /// When it went up last, and did not come down since.
@@ -96,7 +98,9 @@ impl LayerChooser {
         }
         let waits = match best.cmp(&current) {
             Ordering::Equal => false,
-            Ordering::Greater => self.fits_since.is_none_or(|since| now.saturating_duration_since(since) < STABLE),
+            Ordering::Greater => {
+                self.has_fallen && self.fits_since.is_none_or(|since| now.saturating_duration_since(since) < STABLE)
+            }
             Ordering::Less => {
                 estimate >= rate.scale(MISFIT_CLEAR)
                     && self.misfits_since.is_none_or(|since| now.saturating_duration_since(since) < MISFIT_HOLD)
@@ -117,6 +121,7 @@ impl LayerChooser {
             self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
             (self.lost, self.not_before) = (current, Some(now + self.pause));
         }
+        self.has_fallen |= best < current && may_wait;
         if best != current {
             (self.fits_since, self.misfits_since) = (None, None);
         }
@@ -168,10 +173,19 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_layer_has_to_fit_for_a_while() {
+    fn a_larger_layer_is_taken_at_once_until_one_had_to_be_left() {
         let rates = kbps(&[150, 500, 1_500]);
         let start = Instant::now();
         let mut chooser = LayerChooser::default();
+        assert_eq!(chooser.choose(start, Bitrate::from_kbps(200), &rates), Some(0));
+        assert_eq!(chooser.choose(start, Bitrate::from_kbps(5_000), &rates), Some(2));
+    }
+
+    #[test]
+    fn a_larger_layer_has_to_fit_for_a_while_after_that() {
+        let rates = kbps(&[150, 500, 1_500]);
+        let start = Instant::now();
+        let mut chooser = LayerChooser { has_fallen: true, ..LayerChooser::default() };
         assert_eq!(chooser.choose(start, Bitrate::from_kbps(700), &rates), Some(1));
         assert_eq!(chooser.choose(start, Bitrate::from_kbps(5_000), &rates), Some(1));
         assert_eq!(chooser.choose(start + STABLE / 2, Bitrate::from_kbps(700), &rates), Some(1));
@@ -216,7 +230,7 @@ mod tests {
         let mut after = |millis, estimate| {
             chooser.choose(start + Duration::from_millis(millis), Bitrate::from_kbps(estimate), &rates)
         };
-        assert_eq!([after(0, 700), after(100, 5_000), after(600, 5_000)], [Some(1), Some(1), Some(2)]);
+        assert_eq!([after(0, 700), after(100, 5_000)], [Some(1), Some(2)]);
         assert_eq!([after(2_000, 160), after(2_100, 5_000), after(2_600, 5_000)], [Some(0), Some(0), Some(1)]);
         assert_eq!([after(6_000, 5_000), after(7_000, 5_000), after(7_500, 5_000)], [Some(1), Some(1), Some(2)]);
     }
@@ -226,7 +240,7 @@ mod tests {
         let start = Instant::now();
         let mut chooser = LayerChooser::default();
         chooser.choose(start, Bitrate::from_kbps(160), &kbps(&[150, 500]));
-        assert_eq!(climbs(&mut chooser, start, 0..170), [0, 9, 22, 46, 89]);
+        assert_eq!(climbs(&mut chooser, start, 0..170), [0, 8, 22, 45, 89]);
         // The last of these holds.
         let now = start + Duration::from_secs(260);
         for second in 0..62 {
