@@ -16,16 +16,15 @@ use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
 use self::mid::MidShown;
-use self::starts::{arrival_beside, first_of, is_unseen};
+use self::starts::is_unseen;
 use crate::drops::{DropCounters, DropReason};
 use crate::former::Former;
-use crate::forward::{Forwarded, Forwarder, SwitchClocks};
+use crate::forward::{Forwarded, Forwarder};
 use crate::io::Io;
 use crate::keyframe::{ASK_AGAIN, KeyframeBudget, LayerKey, Request, Urgency};
 use crate::layer_choice::LayerChoice;
 use crate::layer_limit::Limit;
 use crate::log::{Log, Logged};
-use crate::packet::PacketMeta;
 use crate::passthrough;
 use crate::redundancy::{self, Redundancy};
 use crate::reports::{self, Losses};
@@ -34,10 +33,6 @@ use crate::settings::Settings;
 use crate::spec::{DownTrackSpec, LayerLimit};
 use crate::stream::{Place, Stream, Track};
 use crate::transport::Transport;
-
-/// A keyframe may have come so much earlier than what was sent last. One that is older, because its first packet was lost,
-/// would show again what was seen, under timestamps that are ahead from then on by as much.
-const BEHIND_MAX: Duration = Duration::from_millis(50);
 
 /// A packet is sent again no sooner than the round trip after the last time, within these bounds.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -432,43 +427,6 @@ impl DownTrack {
         }
     }
 
-    /// Moves to the target layer when that can be done now. Comes once per batch, before `next`.
-    fn update(&mut self, now: Instant, track: &Track) {
-        if self.current() == Some(self.target) || self.is_paused {
-            return;
-        }
-        let Some(layer) = track.layers.get(usize::from(self.target)) else { return };
-        let start = match track.spec.codec.kind() {
-            MediaKind::Audio => layer.log.head().checked_sub(1),
-            MediaKind::Video => layer.log.keyframe(),
-        };
-        let Some((position, packet)) = start.and_then(|position| Some((position, layer.log.at(position)?))) else {
-            return;
-        };
-        let sent_until = self.forwarder.last_arrival().and_then(|at| at.checked_sub(BEHIND_MAX));
-        let not_before = sent_until.map_or(self.not_before, |at| at.max(self.not_before));
-        // What has come too early was not sent later: then nothing needs to be searched.
-        if packet.meta.arrival < not_before {
-            return;
-        }
-        let first_position = first_of(&layer.log, position, packet.meta.seq);
-        debug_assert!((layer.log.start()..=position).contains(&first_position), "of the publisher's present start");
-        let first = layer.log.at(first_position).map_or(packet.meta, |logged| logged.meta);
-        let packet =
-            PacketMeta { arrival: arrival_beside(first, packet.meta, track.spec.codec.clock_rate()), ..*packet.meta };
-        if packet.arrival < not_before {
-            return;
-        }
-        let left = self.current().and_then(|current| track.layers.get(usize::from(current)));
-        let former = left.and_then(|left| Former::of(now, &self.forwarder, &left.log, (self.epoch, self.position)));
-        self.former = former.or(self.former.take());
-        let from = left.and_then(|left| left.clock);
-        self.forwarder.switch(self.target, &packet, SwitchClocks { from, to: layer.clock });
-        self.resumes = false;
-        self.position = first_position;
-        self.epoch = layer.log.epoch();
-    }
-
     /// The next packet that has a place in the output; those before it that have none are counted.
     #[inline(always)]
     fn next<'a>(&mut self, now: Instant, track: &'a Track, drops: &mut DropCounters) -> Option<Next<'a>> {
@@ -593,7 +551,7 @@ impl DownTrack {
             timestamp: sent.timestamp,
             ssrc: rtx_ssrc,
         };
-        let header_len = self.write_header(slot, &header, &logged, transport.transport_seq, true)?;
+        let header_len = self.write_header(slot, &header, logged.extensions, transport.transport_seq, true)?;
         let len = header_len + 2 + logged.payload.len();
         if len + transport.sealer.rtp_overhead() > slot.len() {
             return None;
@@ -639,14 +597,14 @@ impl DownTrack {
             timestamp: forwarded.timestamp,
             ssrc: self.spec.ssrc,
         };
-        self.write_header(slot, &header, logged, transport.transport_seq, self.mid.goes_with(self.packets))
+        self.write_header(slot, &header, logged.extensions, transport.transport_seq, self.mid.goes_with(self.packets))
     }
 
     fn write_header(
         &self,
         slot: &mut [u8],
         header: &RtpHeader,
-        logged: &Logged<'_>,
+        extensions: &[u8],
         transport_seq: u16,
         with_mid: bool,
     ) -> Option<usize> {
@@ -661,8 +619,8 @@ impl DownTrack {
         if with_mid && let Some(id) = ids.mid {
             writer.extension(id, self.spec.mid.as_bytes());
         }
-        if !logged.extensions.is_empty() {
-            passthrough::scatter(logged.extensions, ids, &mut writer);
+        if !extensions.is_empty() {
+            passthrough::scatter(extensions, ids, &mut writer);
         }
         Some(writer.finish())
     }

@@ -1,7 +1,8 @@
-//! Packets of nothing but padding (RFC 3550 §5.1) before the first one of a track.
+//! Packets of nothing but padding (RFC 3550 §5.1): before the first one of a track, and to probe a path.
 
+use wire::Seq;
 use wire::codec::PayloadInfo;
-use wire::rtp;
+use wire::rtp::{self, RtpHeader};
 
 use super::{DownTrack, Next};
 use crate::forward::Forwarded;
@@ -11,7 +12,28 @@ use crate::packet::PacketMeta;
 use crate::reports::Losses;
 use crate::transport::Transport;
 
+/// The most that a packet can say to be padding, in bytes.
+const PADDING_MAX: usize = 255;
+
 impl DownTrack {
+    /// Sends one as a retransmission of nothing, as libwebrtc's pacer does, where what was sent before is too little to probe a path
+    /// with. Returns its size on the wire; `None` when there is no room, or the viewer takes no RTX.
+    pub fn send_probe(&mut self, transport: &mut Transport, io: &mut Io<'_>) -> Option<usize> {
+        let (ssrc, payload_type) = self.spec.rtx?;
+        self.note_send_time(io.now, io.settings);
+        let slot = io.out.slot()?;
+        let seq = self.rtx_seq;
+        let header = RtpHeader { payload_type, marker: false, seq: Seq(seq as u16), timestamp: 0, ssrc };
+        let header_len = self.write_header(slot, &header, &[], transport.transport_seq, true)?;
+        let len = rtp::pad(slot, header_len, header_len + PADDING_MAX);
+        self.rtx_seq += 1;
+        let len = transport.sealer.seal_rtp(slot, header_len, len, ssrc, seq);
+        transport.commit(io.now, len, self.is_numbered(), io.out);
+        transport.on_resent(io.now, len);
+        io.counters.packets_resent += 1;
+        Some(len)
+    }
+
     /// Sends one, if there is room. False when something of the track went out before: from then on each number is that of a packet
     /// which came.
     pub fn send_padding(&mut self, transport: &mut Transport, io: &mut Io<'_>) -> bool {

@@ -1,8 +1,9 @@
 use wire::codec::PayloadInfo;
 
+use super::starts::arrival_beside;
 use super::*;
 use crate::batch::{BatchPool, Posts};
-use crate::packet::LayerStart;
+use crate::packet::{LayerStart, PacketMeta};
 use crate::spec::{ExtensionIds, StreamId, StreamSpec, TrackSpec, WorkerId};
 
 /// A packet of a layer, so many milliseconds after its start by its timestamp and by its arrival.
