@@ -18,6 +18,8 @@ const STEP_FIRST: f64 = 3.0;
 const STEP: f64 = 2.0;
 /// … and for so much more than that, because packets are not cut to measure, and what leaves is a little slower.
 const MARGIN: f64 = 1.1;
+/// While all fits, so much more is asked for again: what a layer takes is another in a second with a keyframe.
+const RAMP_MARGIN: f64 = 1.25;
 /// A cluster takes at least this long and so many packets (`min_probe_duration` is 15 ms, `min_probe_packets_sent` 5;
 /// longer, because arrival times come in steps of 250 µs). One that arrived too close together to tell a rate, as on Wi-Fi,
 /// is repeated with twice the time, up to the other.
@@ -26,6 +28,8 @@ const DURATION_MAX: Duration = Duration::from_millis(200);
 const PACKETS_MIN: u32 = 5;
 /// A cluster leaves in slices of this time (`min_probe_delta` is 2 ms).
 pub const SLICE: Duration = Duration::from_millis(4);
+/// … of which so many leave together at most, when its sender comes late.
+const LATE_MAX: Duration = Duration::from_millis(16);
 /// … and of which one that arrived in less than so many is repeated, too.
 const GAPS_MIN: i64 = 6;
 /// Packets that left or arrived within this time are one group: its open end took no part of the time.
@@ -60,7 +64,9 @@ pub(super) struct Prober {
     /// Of the next cluster.
     duration: Duration,
     /// Every cluster so far found what it asked for.
-    ramping: bool,
+    pub(super) ramping: bool,
+    /// There was one.
+    has_begun: bool,
     /// Send times in µs between which the last cluster's queue is felt.
     disturbed_us: Option<(i64, i64)>,
 }
@@ -93,6 +99,8 @@ enum Proof {
     Lost,
     /// So much came through, in bits per second; never more than was asked for.
     Carried(f64),
+    /// The same, and the path was full.
+    Full(f64),
 }
 
 /// One end's view of a cluster.
@@ -112,7 +120,15 @@ struct Side {
 
 impl Prober {
     pub(super) fn new() -> Self {
-        Prober { cluster: None, not_before: None, pause: PAUSE, duration: DURATION, ramping: true, disturbed_us: None }
+        Prober {
+            cluster: None,
+            not_before: None,
+            pause: PAUSE,
+            duration: DURATION,
+            ramping: true,
+            has_begun: false,
+            disturbed_us: None,
+        }
     }
 
     /// The bytes to send now, by padding or retransmissions, while a cluster goes out that would tell whether `goal_bps` fits;
@@ -141,9 +157,10 @@ impl Prober {
         if !self.ramping && acked_bps.is_some_and(finds_out) {
             return;
         }
-        let step = if self.ramping { STEP_FIRST } else { STEP };
+        self.has_begun = true;
+        let (step, margin) = if self.ramping { (STEP_FIRST, RAMP_MARGIN) } else { (STEP, 1.0) };
         self.cluster = Some(Cluster {
-            asked_bps: goal_bps.min(estimate_bps * step) * MARGIN,
+            asked_bps: (goal_bps * margin).min(estimate_bps * step) * MARGIN,
             duration: self.duration,
             began: now,
             give_up: now + SEND_TIMEOUT,
@@ -155,6 +172,11 @@ impl Prober {
             lost: 0,
             last_reported: false,
         });
+    }
+
+    /// Whether there was a cluster, and there is none under way.
+    pub(super) fn is_done(&self) -> bool {
+        self.has_begun && self.cluster.is_none()
     }
 
     /// Takes a packet that leaves; while a cluster is under way it is part of it.
@@ -195,7 +217,7 @@ impl Prober {
         let proof = cluster.proof();
         self.schedule(now, &cluster, proof, estimate_bps);
         match proof {
-            Proof::Carried(bps) => Some(bps),
+            Proof::Carried(bps) | Proof::Full(bps) => Some(bps),
             Proof::Lost | Proof::Unheard | Proof::Unknown => None,
         }
     }
@@ -223,15 +245,21 @@ impl Prober {
                 self.duration = (self.duration * 2).min(DURATION_MAX);
                 self.not_before = Some(now + PAUSE);
             }
-            Proof::Carried(bps) if bps >= UNSATURATED * cluster.asked_bps => {
+            Proof::Carried(bps) => {
                 self.pause = PAUSE;
-                self.not_before = Some(now + if self.ramping { PAUSE_FOLLOW_UP } else { PAUSE });
+                // Where a picture left at once in the midst of it, the rest was too thin to tell: the next is longer.
+                let is_thin = bps < UNSATURATED * cluster.asked_bps;
+                let goes_on = self.ramping && (!is_thin || self.duration < DURATION_MAX);
+                if is_thin {
+                    self.duration = (self.duration * 2).min(DURATION_MAX);
+                }
+                self.not_before = Some(now + if goes_on { PAUSE_FOLLOW_UP } else { PAUSE });
             }
-            Proof::Carried(_) | Proof::Lost => {
+            Proof::Full(_) | Proof::Lost => {
                 self.ramping = false;
                 self.not_before = Some(now + self.pause);
                 // One that found something, but less than hoped, is no reason to wait ever longer.
-                if !matches!(proof, Proof::Carried(bps) if bps > estimate_bps) {
+                if !matches!(proof, Proof::Full(bps) if bps > estimate_bps) {
                     self.pause = (self.pause * 2).min(PAUSE_MAX);
                 }
             }
@@ -240,11 +268,11 @@ impl Prober {
 }
 
 impl Cluster {
-    /// What its rate would have let leave by the end of this slice, and has not left.
+    /// What its rate would have let leave by the end of this slice, and has not left; of what is late no more than a few slices.
     fn due_bytes(&self, now: Instant) -> usize {
+        let bytes_in = |time: Duration| (self.asked_bps * time.as_secs_f64() / 8.0) as usize;
         let passed = now.saturating_duration_since(self.began) + SLICE;
-        let due = (self.asked_bps * passed.as_secs_f64() / 8.0) as usize;
-        due.saturating_sub(self.sent.bytes as usize)
+        bytes_in(passed).saturating_sub(self.sent.bytes as usize).min(bytes_in(LATE_MAX))
     }
 
     fn on_sent(&mut self, now: Instant, seq: u16, sent_us: i64, bytes: usize) {
@@ -253,7 +281,8 @@ impl Cluster {
         }
         self.last_seq = seq;
         self.sent.add(sent_us, bytes as u64);
-        self.is_sent = self.sent.packets >= PACKETS_MIN && self.sent.span_us() >= self.duration.as_micros() as i64;
+        let is_long = self.sent.packets >= PACKETS_MIN && self.sent.span_us() >= self.duration.as_micros() as i64;
+        self.is_sent = is_long && self.due_bytes(now) == 0;
         if self.is_sent {
             self.give_up = now + REPORT_TIMEOUT;
         }
@@ -275,7 +304,8 @@ impl Cluster {
             return if is_lost { Proof::Lost } else { Proof::Unheard };
         }
         // What arrived in one piece, or much faster than it was sent, was gathered on the way.
-        let Some(sent_bps) = bits_over(sent.bytes - sent.last_group_bytes, sent.span_us()) else {
+        let open_end = sent.first_group_bytes.max(sent.last_group_bytes);
+        let Some(sent_bps) = bits_over(sent.bytes - open_end.min(sent.bytes), sent.span_us()) else {
             return Proof::Unknown;
         };
         let Some(receive_bps) = bits_over(received.bytes - received.first_group_bytes, received.span_us()) else {
@@ -287,11 +317,11 @@ impl Cluster {
             return Proof::Unknown;
         }
         let send_bps = sent_bps.min(self.asked_bps);
-        Proof::Carried(if receive_bps < UNSATURATED * send_bps {
-            UTILIZATION * receive_bps
+        if receive_bps < UNSATURATED * send_bps {
+            Proof::Full(UTILIZATION * receive_bps)
         } else {
-            send_bps.min(receive_bps)
-        })
+            Proof::Carried(send_bps.min(receive_bps))
+        }
     }
 }
 
@@ -337,12 +367,17 @@ mod tests {
         let start = Instant::now();
         let mut prober = Prober::new();
         let (mut now, mut seq) = (start, 0);
-        while prober.poll(now, 2e6, 1e6, None).is_some() {
-            prober.on_sent(now, seq, now.duration_since(start).as_micros() as i64, 1_000);
-            (now, seq) = (now + SLICE, seq + 1);
+        let mut sent_us = Vec::new();
+        while let Some(bytes) = prober.poll(now, 2e6, 1e6, None) {
+            for _ in 0..bytes.div_ceil(1_000) {
+                sent_us.push(now.duration_since(start).as_micros() as i64);
+                prober.on_sent(now, seq, now.duration_since(start).as_micros() as i64, 1_000);
+                seq += 1;
+            }
+            now += SLICE;
         }
-        for seq in 0..seq {
-            let arrival = (i64::from(seq) * SLICE.as_micros() as i64, 1_000);
+        for (seq, sent_us) in (0..).zip(sent_us) {
+            let arrival = (sent_us, 1_000);
             if let Some(arrived) = report(seq) {
                 prober.on_report(seq, arrived.then_some(arrival));
             }
