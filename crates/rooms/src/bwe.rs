@@ -58,6 +58,8 @@ const SILENCE_STEP: Duration = Duration::from_secs(1);
 const SILENCE_FACTOR: f64 = 0.8;
 /// So long after a growing delay nothing that could do without is tried.
 const DELAY_HOLD: Duration = Duration::from_secs(30);
+/// While the newest packet waited longer than this in queues, what was sent before is not through: a probe would only be lost.
+const QUEUED_MAX_US: i64 = 50_000;
 /// Weight of a new loss fraction in the reported one.
 const LOSS_WEIGHT: f32 = 0.3;
 
@@ -81,6 +83,9 @@ pub struct Estimator {
     loss: f32,
     /// The smoothed round-trip time.
     rtt: Option<Duration>,
+    /// The shortest time from here to the viewer, between two clocks; and how much longer the newest packet took.
+    transit_min_us: i64,
+    queued_us: i64,
     last_sent: Instant,
     /// Sent without a number since the last packet that had one.
     unnumbered_bytes: usize,
@@ -113,6 +118,8 @@ impl Estimator {
             max_bps,
             loss: 0.0,
             rtt: None,
+            transit_min_us: i64::MAX,
+            queued_us: 0,
             last_sent: now,
             unnumbered_bytes: 0,
             last_feedback: None,
@@ -213,18 +220,36 @@ impl Estimator {
     }
 
     /// The bytes to send now for a cluster that tells whether `wanted` fits, when that is more than the estimate holds and
-    /// might fit; `None` when there is no cluster. Call it again after `PROBE_SLICE` while there is one, and otherwise some
+    /// might fit; `None` when there is no cluster. `is_busy`: a picture is sent. Call it again after `PROBE_SLICE` while there is one, and otherwise some
     /// ten times per second while there is a larger layer than the one that is sent.
-    pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate) -> Option<usize> {
+    pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate, is_busy: bool) -> Option<usize> {
         self.handle_timeout(now);
-        // Nothing can be proven to somebody who sends no feedback.
-        self.last_feedback?;
+        if self.prober.cluster.is_none() && self.waits_with_probe(is_busy) {
+            return None;
+        }
         if self.delay.signal() == Signal::Overuse || self.loss_bound.is_high(self.loss.into()) {
             self.prober.hold_off(now);
             return None;
         }
         let goal_bps = (wanted.bps() as f64 * HEADROOM).min(self.max_bps);
         self.prober.poll(now, goal_bps, self.bps(), self.acked.bps())
+    }
+
+    /// Whether all that was tried so far fitted, so that as much as possible is tried next.
+    pub fn is_ramping(&self) -> bool {
+        self.prober.ramping && !self.is_narrow() && !self.is_unheard()
+    }
+
+    /// Whether no cluster begins now. On a narrow path the first would take the place of the first picture in the queue, until
+    /// something is heard of that; and the next ones would be lost while one before is not through.
+    fn waits_with_probe(&self, is_busy: bool) -> bool {
+        let is_queued = self.prober.ramping && self.queued_us > QUEUED_MAX_US;
+        is_queued || is_busy && self.last_feedback.is_none() || self.is_unheard()
+    }
+
+    /// Whether there was a probe, and no feedback ever. Nothing can be proven to who sends none.
+    fn is_unheard(&self) -> bool {
+        self.last_feedback.is_none() && self.prober.is_done()
     }
 
     /// Lowers the estimate while feedback stays away, and gives up probes of which nothing is heard. Call it a few
@@ -251,10 +276,15 @@ impl Estimator {
         Bitrate::from_bps(self.bps() as u64)
     }
 
+    /// Whether anything has said yet that the path is narrow: until then it may carry more than was tried.
+    pub fn is_narrow(&self) -> bool {
+        self.rate.was_lowered || self.loss_bound.was_lowered() || self.remb.is_some()
+    }
+
     /// The same without what loss says, unless more is lost than a path may lose by its nature, and no bound at all until
     /// something says that the path is narrow: for decisions that are worse than loss which is repaired.
     pub fn patient_estimate(&self) -> Bitrate {
-        if !self.rate.was_lowered && !self.loss_bound.was_lowered() && self.remb.is_none() {
+        if !self.is_narrow() {
             return Bitrate::from_bps(self.max_bps as u64);
         }
         let counts_loss = self.last_feedback.is_none() || f64::from(self.loss) > INHERENT_MAX;
@@ -321,6 +351,11 @@ impl Estimator {
                     self.delay.on_packet(sent_us, arrival_us, batch.now_us);
                 }
                 batch.note_age(sent_us);
+                let transit_us = arrival_us.saturating_sub(sent_us);
+                self.transit_min_us = self.transit_min_us.min(transit_us);
+                if ahead {
+                    self.queued_us = transit_us.saturating_sub(self.transit_min_us);
+                }
             }
         }
         if ahead {

@@ -1,6 +1,7 @@
 //! The down tracks of one session: what they share of its path, and what the peer reports about them.
 
 mod announcements;
+mod probing;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,7 @@ use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, Remb, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
-use crate::bwe;
+use crate::bwe::{self, room_for};
 use crate::down_track::{Again, DownTrack, Progress};
 use crate::drops::DropReason;
 use crate::io::Io;
@@ -60,9 +61,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Reports leave at multiples of this, so that those of many viewers share a wake-up and a system call.
 const REPORT_GRID: Duration = Duration::from_millis(20);
 
-/// How often a viewer who could use more is considered for a probe.
-const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Packets that wait to be sent again at most; what is asked for beyond that has to be asked for anew.
 const WANTED_MAX: usize = 256;
 
@@ -72,9 +70,6 @@ const REMB_KEPT: Duration = Duration::from_secs(4);
 /// SSRCs under which one session is ever sent anything: a member that changes what it watches each second has enough for some
 /// nine hours. Whoever needs more has to come anew, with other keys.
 const SSRCS_MAX: usize = 65_536;
-
-/// Packets of one track in a slice of a probe at most.
-const PROBE_PACKETS_MAX: u16 = 64;
 
 impl Downs {
     /// No tracks yet.
@@ -132,6 +127,10 @@ impl Downs {
         }
         self.tracks.sort_by_key(|down| down.kind == MediaKind::Video);
         self.has_chosen = false;
+        if !stream.tracks.iter().any(|track| track.is_flowing(now)) {
+            // What the path carries is known before the first picture comes.
+            self.probe_at.get_or_insert(now);
+        }
         if self.streams.len() == 1 {
             // Reports of many viewers that came together must not all be due together.
             let some_time = REPORT_INTERVAL.mul_f64((random.next_u64() % 1_000) as f64 / 1_000.0);
@@ -162,6 +161,11 @@ impl Downs {
         self.streams.last().copied()
     }
 
+    /// Whether each track has a layer that was chosen by the estimate.
+    pub fn has_chosen(&self) -> bool {
+        self.has_chosen
+    }
+
     /// Reads a value from each of the cache lines that sending needs.
     pub fn touch(&self) -> u64 {
         self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
@@ -177,6 +181,7 @@ impl Downs {
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
         if !self.has_chosen && self.has_choice_to_make(io.streams, io.now) {
             self.choose_layers(transport, io.streams, io.now);
+            self.probe_soon(io.now);
         }
         let mut progress = self.send_tracks(MediaKind::Audio, stream, transport, io);
         if transport.paced_until.is_some_and(|until| until > io.now) {
@@ -336,56 +341,6 @@ impl Downs {
         Progress::Done
     }
 
-    /// Finds out by sending the newest packets again whether a larger layer would fit.
-    fn probe(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
-        self.probe_at = None;
-        if transport.estimator.is_none() {
-            return;
-        }
-        let Some(wanted) = self.wanted_rate(transport, io.streams, io.now) else { return };
-        self.probe_at = Some(io.now + PROBE_INTERVAL);
-        let probe = transport.estimator.as_mut().and_then(|estimator| estimator.poll_probe(io.now, wanted));
-        let mut able = self.tracks.iter_mut().rev().filter(|down| down.can_probe()).peekable();
-        let (Some(bytes), Some(_)) = (probe, able.peek()) else { return };
-        self.probe_at = Some(io.now + bwe::PROBE_SLICE);
-        let mut sent = 0;
-        // The last may have too little to send again, or nothing where it is muted.
-        for down in able {
-            for back in 0..PROBE_PACKETS_MAX {
-                if sent >= bytes {
-                    break;
-                }
-                match down.send_again(down.last_sent(back), Again::Probe, transport, io) {
-                    Some(len) => sent += len,
-                    // Nothing is kept of a track that has been muted for a while.
-                    None if back == 0 => break,
-                    None => {}
-                }
-            }
-        }
-        io.counters.probe_bytes += sent as u64;
-    }
-
-    /// What would be sent if of each track the next larger layer were; `None` when the viewer has all that it may have.
-    fn wanted_rate(&self, transport: &Transport, streams: &Slab<Stream>, now: Instant) -> Option<Bitrate> {
-        let mut now_sent = transport.resend.rate(now).bps();
-        let mut more: Option<u64> = None;
-        for down in &self.tracks {
-            let track = down.track(streams);
-            let Some(rank) = down.current_rank(track) else { continue };
-            let (current, thicker) = down.choice.thinned_rate(now, &track.thinned_rates(rank, now));
-            now_sent += current.bps();
-            let next = thicker.or_else(|| {
-                let (rates, wanted) = rates(down, track, now);
-                down.choice.wanted_rate(now, &rates[..wanted], rank)
-            });
-            if let Some(next) = next {
-                more = Some(more.unwrap_or(0) + next.bps().saturating_sub(current.bps()));
-            }
-        }
-        more.map(|more| Bitrate::from_bps(now_sent + more))
-    }
-
     /// Takes what the peer may get at most of the video tracks of one stream, or of all and of those to come. A size that
     /// changes too often follows with the timer.
     pub fn set_limit(
@@ -432,10 +387,17 @@ impl Downs {
         let less = |estimate: Option<Bitrate>, beside: u64| {
             Bitrate::from_bps(estimate.map_or(u64::MAX, Bitrate::bps).saturating_sub(beside))
         };
+        let sent = |down: &DownTrack| {
+            let track = down.track(streams);
+            down.current_rank(track).map_or(Bitrate::ZERO, |rank| track.rate(rank, now))
+        };
         let with_choice = (0..).zip(&self.tracks).filter(|(_, down)| has_choice(down));
+        // Until something says that the path is narrow it carries what it does.
+        let carried = with_choice.clone().map(|(_, down)| sent(down).bps()).sum();
+        let carried = if transport.is_narrow() { Bitrate::ZERO } else { room_for(Bitrate::from_bps(carried), true) };
         let mut needs = std::mem::take(&mut self.needs);
         needs.extend(with_choice.map(|(index, down)| need(index, down, down.track(streams), now)));
-        divide(less(transport.estimate(), beside), &mut needs);
+        divide(less(transport.estimate(), beside).max(carried), &mut needs);
         let patient = transport.patient_estimate();
         let even = Bitrate::from_bps(less(patient, beside).bps() / needs.len().max(1) as u64);
         self.has_chosen = true;

@@ -160,6 +160,16 @@ impl Transport {
             .filter(|_| self.is_fed_back || self.estimator.as_ref().is_some_and(Estimator::is_bounded_by_remb))
     }
 
+    /// Whether all that was tried so far fitted, so that as much as possible may be tried next.
+    pub fn is_ramping(&self) -> bool {
+        self.estimator.as_ref().is_some_and(Estimator::is_ramping)
+    }
+
+    /// Whether anything has said yet that the path is narrow.
+    pub fn is_narrow(&self) -> bool {
+        self.estimator.as_ref().is_some_and(Estimator::is_narrow)
+    }
+
     /// `estimate` for decisions that are worse than loss, see `Estimator::patient_estimate`.
     pub fn patient_estimate(&self) -> Option<Bitrate> {
         self.estimator.as_ref().map(Estimator::patient_estimate)

@@ -280,7 +280,7 @@ fn hostile_feedback_neither_panics_nor_leaves_the_bounds() {
                     Some(Duration::from_micros(random.next_u64())),
                     Bitrate::from_bps(random.next_u64()),
                 );
-                estimator.poll_probe(now, Bitrate::from_bps(random.next_u64()));
+                estimator.poll_probe(now, Bitrate::from_bps(random.next_u64()), true);
             }
             assert!(
                 (50_000..=20_000_000).contains(&estimator.estimate().bps()),
@@ -432,7 +432,7 @@ impl PathTest {
 
     fn step(&mut self) {
         self.now += STEP;
-        let slice = self.wanted.and_then(|wanted| self.estimator.poll_probe(self.now, wanted));
+        let slice = self.wanted.and_then(|wanted| self.estimator.poll_probe(self.now, wanted, true));
         self.probe_count += u32::from(slice.is_some() && !self.is_probing);
         self.is_probing = slice.is_some();
         let mut left = slice.unwrap_or(0) as i64;
