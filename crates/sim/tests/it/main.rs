@@ -3,6 +3,7 @@
 
 mod bad_viewers;
 mod common;
+mod first_picture;
 mod high_rate;
 mod hostile;
 mod layer_switch;

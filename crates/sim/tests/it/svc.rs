@@ -68,7 +68,7 @@ fn pictures(track: &ReceivedTrack) -> BTreeMap<u32, u8> {
         tops.insert(number, top);
         before = Some(top);
     }
-    assert!(cut * 50 <= tops.len(), "{cut} of {} pictures lack packets", tops.len());
+    assert!(cut * 40 <= tops.len(), "{cut} of {} pictures lack packets", tops.len());
     tops
 }
 
