@@ -171,6 +171,12 @@ impl Downs {
         self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
     }
 
+    /// There is more to choose from: the next time that something is sent it is chosen anew.
+    pub fn choose_again(&mut self, stream: usize) {
+        self.has_chosen = false;
+        self.tracks.iter_mut().filter(|down| down.stream == stream).for_each(|down| down.is_chosen = false);
+    }
+
     /// Whether something came of a track for which nothing was chosen since.
     fn has_choice_to_make(&self, streams: &Slab<Stream>, now: Instant) -> bool {
         self.tracks.iter().any(|down| !down.is_chosen && down.track(streams).is_flowing(now))

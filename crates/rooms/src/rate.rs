@@ -25,15 +25,22 @@ pub struct RateMeter {
 const SPAN_MIN: Duration = Duration::from_millis(300);
 
 impl RateMeter {
-    /// Takes note of a packet.
-    pub fn add(&mut self, now: Instant, bytes: usize) {
+    /// Takes note of a packet. Returns whether it is the first after a second of nothing.
+    pub fn add(&mut self, now: Instant, bytes: usize) -> bool {
         self.turn_to(now);
-        if self.sum == 0 {
+        let begins = self.sum == 0;
+        if begins {
             self.since = Some(now);
         }
         let before = self.bytes[self.current];
         self.bytes[self.current] = before.saturating_add(bytes as u32);
         self.sum += u64::from(self.bytes[self.current] - before);
+        begins
+    }
+
+    /// Whether something comes, and has done so for less than a second.
+    pub fn is_young(&self, now: Instant) -> bool {
+        self.is_flowing(now) && self.since.is_some_and(|since| now.saturating_duration_since(since) < SPAN_MAX)
     }
 
     /// The rate over the last second, or over what there was of it. `now` may be before the last packet's time: a thread that
@@ -128,7 +135,7 @@ mod tests {
         let start = Instant::now() + Duration::from_secs(60);
         for before_ms in [0, 50, 100, 899, 901, 1_500, 60_000] {
             let mut meter = RateMeter::default();
-            (0..20).for_each(|packet| meter.add(start + Duration::from_millis(50) * packet, 1_250));
+            (0..20).for_each(|packet| _ = meter.add(start + Duration::from_millis(50) * packet, 1_250));
             let now = start + Duration::from_millis(950) - Duration::from_millis(before_ms);
             let rate = meter.rate(now).bps();
             assert!(meter.is_flowing(now) && rate > 0, "{before_ms} ms before: {rate}");
@@ -140,9 +147,9 @@ mod tests {
         let start = Instant::now();
         for before in [None, Some(start), Some(start + Duration::from_secs(1))] {
             let mut meter = RateMeter::default();
-            before.inspect(|at| meter.add(*at, 1_250));
+            before.inspect(|at| _ = meter.add(*at, 1_250));
             let begin = start + Duration::from_secs(10);
-            (0..50).for_each(|packet| meter.add(begin + Duration::from_millis(10) * packet, 1_250));
+            (0..50).for_each(|packet| _ = meter.add(begin + Duration::from_millis(10) * packet, 1_250));
             assert_eq!(meter.rate(begin + Duration::from_millis(500)), Bitrate::from_kbps(1_000), "{before:?}");
         }
     }

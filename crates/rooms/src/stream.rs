@@ -46,6 +46,8 @@ pub struct Stream {
     pub round: Round,
     /// What came and waits for the rest of its frame.
     pub gathered: Gathered,
+    /// A layer has begun since viewers chose among them.
+    pub has_new_layer: bool,
 }
 
 /// A round serves each viewer of a stream once with all that it has not had yet.
@@ -151,6 +153,7 @@ impl Stream {
             level: None,
             round: Round::default(),
             gathered: Gathered::default(),
+            has_new_layer: false,
         }
     }
 
@@ -163,7 +166,9 @@ impl Stream {
     pub fn push(&mut self, start: LayerStart, meta: &PacketMeta, extensions: &[u8], payload: &[u8], posts: &mut Posts) {
         let Some(track) = self.tracks.get_mut(usize::from(start.track)) else { return };
         let Some(layer) = track.layers.get_mut(usize::from(start.layer)) else { return };
-        layer.push(start.epoch, meta, extensions, payload);
+        let begins = layer.push(start.epoch, meta, extensions, payload);
+        self.has_new_layer |= begins && track.layers.len() > 1;
+        let Some(layer) = track.layers.get(usize::from(start.layer)) else { return };
         // What was lost and comes again may be all that a frame lacks.
         let is_late = layer.log.newest() != Some(meta.seq);
         self.gathered.is_ripe |= meta.marker || is_late || track.spec.codec.kind() != MediaKind::Video;
@@ -302,10 +307,20 @@ impl Track {
         layer.without_above(layer.rate.rate(now), spatial_max, now)
     }
 
-    /// What each rank takes on the wire now, the smallest picture first; zero for one that is not sent.
+    /// What each rank takes on the wire now, the smallest picture first; zero for one that is not sent. Of one that has just begun
+    /// little has come: it will take twice as much as the next smaller one, or more.
     pub fn rates(&self, now: Instant) -> [Bitrate; LAYERS_MAX] {
         let count = self.rank_count();
-        std::array::from_fn(|rank| if rank < count.into() { self.rate(rank as u8, now) } else { Bitrate::ZERO })
+        let mut rates =
+            std::array::from_fn(|rank| if rank < count.into() { self.rate(rank as u8, now) } else { Bitrate::ZERO });
+        for rank in 1..usize::from(count).min(LAYERS_MAX) {
+            let Place { layer, .. } = self.place_of(rank as u8);
+            let is_young = self.layers.len() > 1 && self.layers[usize::from(layer)].rate.is_young(now);
+            if is_young && rates[rank] > Bitrate::ZERO {
+                rates[rank] = rates[rank].max(rates[rank - 1].scale(2.0));
+            }
+        }
+        rates
     }
 
     /// What a rank takes with its lowest temporal layer, with two, and with all; zero where that is what all take. Of spatial
@@ -371,13 +386,14 @@ impl Layer {
         }
     }
 
-    fn push(&mut self, epoch: u32, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) {
+    /// Returns whether it is the first for a while.
+    fn push(&mut self, epoch: u32, meta: &PacketMeta, extensions: &[u8], payload: &[u8]) -> bool {
         if self.log.epoch() != epoch {
             self.log.restart(epoch);
             self.clock = None;
         }
         let bytes = payload.len() + PACKET_OVERHEAD;
-        self.rate.add(meta.arrival, bytes);
+        let begins = self.rate.add(meta.arrival, bytes);
         for rate in self.upper.iter_mut().take(meta.payload.temporal_id.into()) {
             rate.add(meta.arrival, bytes);
         }
@@ -391,6 +407,7 @@ impl Layer {
         }
         self.spatial.add(spatial_id);
         self.log.push(meta, extensions, payload);
+        begins
     }
 }
 

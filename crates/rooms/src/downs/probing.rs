@@ -21,7 +21,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Packets of one track in a slice of a probe at most.
 const PROBE_PACKETS_MAX: u16 = 64;
 
-/// What a picture of several layers is taken to want of which nothing has come yet: as much as a camera's 720p takes.
+/// What a picture of several layers is taken to want of which not all have come yet: as much as a camera's 720p takes.
 const FIRST_PICTURE: Bitrate = Bitrate::from_kbps(2_500);
 
 /// Packets of padding in a slice at most.
@@ -107,12 +107,17 @@ impl Downs {
                 more = Some(more.unwrap_or(0) + next.bps().saturating_sub(current.bps()));
             }
         }
-        more.map(|more| Bitrate::from_bps(now_sent + more)).or_else(|| {
-            let waits = |down: &DownTrack| !down.is_chosen && down.track(streams).rank_count() > 1;
-            let is_known = transport.estimate().is_none_or(|estimate| estimate >= FIRST_PICTURE);
-            (ramps && !is_known && self.tracks.iter().any(waits)).then_some(FIRST_PICTURE)
-        })
+        let is_known = transport.estimate().is_none_or(|estimate| estimate >= FIRST_PICTURE);
+        let first = || ramps && !is_known && self.tracks.iter().any(|down| waits(down, down.track(streams), now));
+        more.map(|more| Bitrate::from_bps(now_sent + more)).or_else(|| first().then_some(FIRST_PICTURE))
     }
+}
+
+/// Whether there will be more of a picture than comes now.
+fn waits(down: &DownTrack, track: &Track, now: Instant) -> bool {
+    let (rates, wanted) = rates(down, track, now);
+    let count = usize::from(track.rank_count());
+    count > 1 && !down.is_held() && rates[..wanted.min(count)].contains(&Bitrate::ZERO)
 }
 
 /// The largest layer that the viewer wants of those that come: its rank, and what it takes.

@@ -26,6 +26,12 @@ impl Rooms {
         if round.next_viewer == 0 {
             round.has_more = false;
             self.streams[stream].gathered.since = None;
+            if std::mem::take(&mut self.streams[stream].has_new_layer) {
+                // Its first keyframe is among what waits: who takes it up with that has to ask for none.
+                for &viewer in &self.streams[stream].viewers {
+                    self.sessions[viewer].downs.choose_again(stream);
+                }
+            }
         }
         while let Some(&key) = self.streams[stream].viewers.get(self.streams[stream].round.next_viewer) {
             self.look_ahead(stream);
