@@ -95,3 +95,26 @@ fn a_newcomer_to_a_recording_begins_with_any_keyframe_and_has_its_full_size_with
         assert!(full.is_some_and(|full| full < in_full_size + millis(200)), "seed {seed}: {full:?}, {in_full_size:?}");
     }
 }
+
+/// Browsers begin with the small layers, and send the large ones when they have found out what their own path carries.
+#[test]
+fn a_layer_that_begins_is_taken_up_with_its_first_keyframe() {
+    for seed in seeds(0..8) {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[camera()]);
+        let publisher = world.add_publisher(stream);
+        let now = world.now;
+        world.publisher(publisher).pause_layer(now, 0, 2, true);
+        world.run(seconds(2));
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        world.run(seconds(2));
+        assert_eq!(layer_now(&mut world, viewer), 1, "seed {seed}");
+        let (now, began) = (world.now, world.now - world.start);
+        world.publisher(publisher).pause_layer(now, 0, 2, false);
+        world.run(seconds(2));
+        let (_, full) = begins(&mut world, viewer, began);
+        assert!(full.is_some_and(|full| full < millis(150)), "seed {seed}: {full:?}");
+        let asked = &world.publisher(publisher).keyframe_requests;
+        assert!(!asked.iter().any(|(at, _, layer)| *at > now && *layer == 2), "seed {seed}: {asked:?}");
+    }
+}
