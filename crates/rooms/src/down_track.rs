@@ -247,16 +247,13 @@ impl DownTrack {
     }
 
     /// Chooses the layer to be on; the switch happens at that layer's next keyframe.
-    fn set_target(&mut self, now: Instant, layer: u8) {
+    fn set_target(&mut self, layer: u8) {
         if self.target == layer {
             return;
         }
         self.choice.place.layer = layer;
         self.target = layer;
         self.asked_at = None;
-        if self.current().is_some() {
-            self.not_before = now;
-        }
     }
 
     /// Does what was chosen: at once, at the next picture, or at the next keyframe.
@@ -264,7 +261,7 @@ impl DownTrack {
         let Place { layer, spatial_max } = self.choice.place;
         self.forwarder.set_temporal_max(self.choice.temporal_max());
         self.forwarder.set_spatial_max(spatial_max);
-        self.set_target(now, layer);
+        self.set_target(layer);
         self.follow_pause(now);
     }
 

@@ -69,10 +69,10 @@ impl Bench {
 fn a_switch_waits_for_a_keyframe_that_is_as_new_as_what_was_sent() {
     let mut bench = Bench::new(&mut Random::new(1));
     let start = bench.start;
-    bench.down.set_target(start, 0);
+    bench.down.set_target(0);
     bench.push(0, packet(start, 0, 0, 0, true));
     assert_eq!(bench.send(0), [(0, 0)]);
-    bench.down.set_target(start + Duration::from_millis(10), 1);
+    bench.down.set_target(1);
     bench.push(1, packet(start, 1, 100, 100, false));
     bench.push(0, packet(start, 1, 300, 300, false));
     assert_eq!(bench.send(300), [(0, 1)], "the first packet of the keyframe is missing");
@@ -83,15 +83,29 @@ fn a_switch_waits_for_a_keyframe_that_is_as_new_as_what_was_sent() {
 }
 
 #[test]
+fn a_keyframe_that_came_just_before_its_layer_was_chosen_is_as_good_as_the_next() {
+    let mut bench = Bench::new(&mut Random::new(1));
+    let start = bench.start;
+    bench.down.set_target(0);
+    bench.push(0, packet(start, 0, 0, 0, true));
+    assert_eq!(bench.send(0), [(0, 0)]);
+    bench.push(1, packet(start, 0, 30, 30, true));
+    bench.push(0, packet(start, 1, 33, 33, false));
+    assert_eq!(bench.send(35), [(0, 1)]);
+    bench.down.set_target(1);
+    assert_eq!(bench.send(40), [(1, 2)]);
+}
+
+#[test]
 fn what_is_missing_of_a_layer_that_is_left_comes_under_its_number() {
     let mut bench = Bench::new(&mut Random::new(1));
     let start = bench.start;
-    bench.down.set_target(start, 0);
+    bench.down.set_target(0);
     bench.push(0, packet(start, 0, 0, 0, true));
     bench.push(0, packet(start, 2, 60, 60, false));
     bench.push(0, packet(start, 4, 120, 120, false));
     assert_eq!(bench.send(120), [(0, 0), (0, 2), (0, 4)]);
-    bench.down.set_target(start, 1);
+    bench.down.set_target(1);
     bench.push(0, packet(start, 3, 90, 130, false));
     bench.push(1, packet(start, 9, 130, 130, true));
     bench.push(0, packet(start, 5, 150, 150, false));
@@ -109,10 +123,10 @@ fn what_is_missing_of_a_layer_that_is_left_comes_under_its_number() {
 fn what_came_of_a_layer_just_before_it_is_left_comes_under_its_number() {
     let mut bench = Bench::new(&mut Random::new(1));
     let start = bench.start;
-    bench.down.set_target(start, 0);
+    bench.down.set_target(0);
     [0, 2].into_iter().for_each(|seq| bench.push(0, packet(start, seq, 30, 30, seq == 0)));
     assert_eq!(bench.send(30), [(0, 0), (0, 2)]);
-    bench.down.set_target(start, 1);
+    bench.down.set_target(1);
     bench.push(0, packet(start, 1, 30, 130, false));
     bench.push(1, packet(start, 9, 130, 130, true));
     assert_eq!(bench.send(130), [(1, 3), (0, 1)]);
@@ -122,10 +136,10 @@ fn what_came_of_a_layer_just_before_it_is_left_comes_under_its_number() {
 fn a_layer_of_which_nothing_is_missing_is_forgotten_when_it_is_left() {
     let mut bench = Bench::new(&mut Random::new(1));
     let start = bench.start;
-    bench.down.set_target(start, 0);
+    bench.down.set_target(0);
     (0..3).for_each(|seq| bench.push(0, packet(start, seq, 30, 30, seq == 0)));
     bench.send(30);
-    bench.down.set_target(start, 1);
+    bench.down.set_target(1);
     bench.push(1, packet(start, 9, 130, 130, true));
     assert_eq!(bench.send(130), [(1, 3)]);
     assert!(bench.down.former.is_none());
@@ -145,7 +159,7 @@ fn after_a_pause_a_keyframe_that_came_lately_will_do_and_another_can_wait() {
         let mut bench = Bench::new(&mut Random::new(1));
         let start = bench.start;
         let at = |ms: u64| start + Duration::from_millis(ms);
-        bench.down.set_target(start, 0);
+        bench.down.set_target(0);
         bench.push(0, packet(start, 0, 0, 0, true));
         assert_eq!(bench.send(0), [(0, 0)]);
         assert_eq!(bench.down.urgency(&bench.stream.tracks[0]), Urgency::Now);
@@ -173,7 +187,7 @@ fn after_a_pause_a_keyframe_that_came_lately_will_do_and_another_can_wait() {
 /// has come, when so many packets were on their way, and the share that the peer missed since the one before.
 fn path_losses(lost: std::ops::Range<u64>, reports: &[(u64, u64, u8)]) -> Vec<Option<u8>> {
     let mut bench = Bench::new(&mut Random::new(1));
-    bench.down.set_target(bench.start, 0);
+    bench.down.set_target(0);
     let (start, mut sent) = (bench.start, 0);
     let mut told = Vec::new();
     for (highest, on_its_way, fraction_lost) in reports {
