@@ -83,7 +83,7 @@ pub struct Estimator {
     loss: f32,
     /// The smoothed round-trip time.
     rtt: Option<Duration>,
-    /// The shortest time from here to the viewer, between two clocks; and how much longer the newest packet took.
+    /// The shortest time that the newest packet of a feedback message took, between two clocks; and how much longer the last did.
     transit_min_us: i64,
     queued_us: i64,
     last_sent: Instant,
@@ -176,6 +176,7 @@ impl Estimator {
             wrapped_ticks: self.clock.wrapped_ticks(reference_time),
             unreported_bytes: self.skip_to(base_seq, room),
             shortest_us: None,
+            transit_us: None,
         };
         while *room > 0
             && let Some((seq, ticks)) = arrivals.next()
@@ -185,6 +186,10 @@ impl Estimator {
         }
         self.last_feedback = Some(now);
         self.unheard_since = None;
+        if let Some(transit_us) = batch.transit_us {
+            self.transit_min_us = self.transit_min_us.min(transit_us);
+            self.queued_us = transit_us.saturating_sub(self.transit_min_us);
+        }
         if let Some(shortest_us) = batch.shortest_us {
             self.note_round_trip(Duration::from_micros(shortest_us));
         }
@@ -351,10 +356,8 @@ impl Estimator {
                     self.delay.on_packet(sent_us, arrival_us, batch.now_us);
                 }
                 batch.note_age(sent_us);
-                let transit_us = arrival_us.saturating_sub(sent_us);
-                self.transit_min_us = self.transit_min_us.min(transit_us);
                 if ahead {
-                    self.queued_us = transit_us.saturating_sub(self.transit_min_us);
+                    batch.transit_us = Some(arrival_us.saturating_sub(sent_us));
                 }
             }
         }
@@ -401,6 +404,8 @@ struct Batch {
     unreported_bytes: u64,
     /// The youngest packet's age: a round trip, and how long the viewer kept its report back.
     shortest_us: Option<u64>,
+    /// How long the newest packet took, between two clocks.
+    transit_us: Option<i64>,
 }
 
 impl Batch {
