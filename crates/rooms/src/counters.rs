@@ -15,6 +15,12 @@ counters! {
         gauge viewers: u64 = "viewers",
         /// Sessions on the worker.
         gauge sessions: u64 = "sessions",
+        /// Pictures that viewers on the worker get.
+        gauge pictures: u64 = "pictures",
+        /// Of these, smaller ones than their viewers want and their publishers send.
+        gauge pictures_small: u64 = "pictures_small",
+        /// Pictures that viewers want and publishers send, and of which nothing is sent: a keyframe is waited for, or bandwidth.
+        gauge pictures_missing: u64 = "pictures_missing",
         /// Media packets taken from publishers.
         counter packets_in: u64 = "packets_in_total",
         /// Media packets written for viewers, retransmissions not counted.

@@ -1,6 +1,7 @@
 //! The down tracks of one session: what they share of its path, and what the peer reports about them.
 
 mod announcements;
+mod pictures;
 mod probing;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, Remb, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
+use self::pictures::Pictures;
 use crate::bwe::{self, room_for};
 use crate::down_track::{Again, DownTrack, Progress};
 use crate::drops::DropReason;
@@ -45,6 +47,8 @@ pub struct Downs {
     report_at: Instant,
     /// When to look for more bandwidth again, while there is a use for it.
     probe_at: Option<Instant>,
+    /// As they were counted last.
+    pictures: Pictures,
 }
 
 /// How many numbers of packets one compound of the peer's may still have us look at.
@@ -85,6 +89,7 @@ impl Downs {
             has_chosen: false,
             report_at: now,
             probe_at: None,
+            pictures: Pictures::default(),
         }
     }
 
@@ -478,6 +483,7 @@ impl Downs {
         for stream in &self.streams {
             io.streams[*stream].tidy(io.now);
         }
+        self.count_pictures(io.streams, io.now, io.counters);
     }
 
     fn send_reports(&self, transport: &mut Transport, io: &mut Io<'_>) {

@@ -535,7 +535,8 @@ impl Rooms {
         while let Some(stream) = self.sessions[key].downs.any_stream() {
             self.unwatch(key, stream, out);
         }
-        let session = self.sessions.remove(key);
+        let mut session = self.sessions.remove(key);
+        session.downs.forget_pictures(&mut self.counters);
         self.session_by_id.remove(&session.id);
         self.places.leave(key, &session.transport.path);
         if let Some((_, timer)) = session.timer {

@@ -121,7 +121,7 @@ fn waits(down: &DownTrack, track: &Track, now: Instant) -> bool {
 }
 
 /// The largest layer that the viewer wants of those that come: its rank, and what it takes.
-fn largest(down: &DownTrack, track: &Track, now: Instant) -> Option<(u8, Bitrate)> {
+pub(super) fn largest(down: &DownTrack, track: &Track, now: Instant) -> Option<(u8, Bitrate)> {
     let (rates, wanted) = rates(down, track, now);
     (0..).zip(rates).take(wanted).filter(|(_, rate)| *rate > Bitrate::ZERO).last()
 }

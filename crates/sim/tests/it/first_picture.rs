@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use crate::common::*;
+use rooms::spec::{Command, LayerLimit};
 use sim::check::{Holes, check_track};
+use sim::network::LinkConfig;
 use sim::publisher::TrackPlan;
 use sim::viewer::Behaviour;
 use sim::world::{PeerId, World};
-use wire::Random;
 use wire::codec::Codec;
+use wire::{Bitrate, Random};
 
 /// A camera of 720 lines, of which the largest layer does not fit what is known of a path at first.
 fn camera() -> TrackPlan {
@@ -117,4 +119,42 @@ fn a_layer_that_begins_is_taken_up_with_its_first_keyframe() {
         let asked = &world.publisher(publisher).keyframe_requests;
         assert!(!asked.iter().any(|(at, _, layer)| *at > now && *layer == 2), "seed {seed}: {asked:?}");
     }
+}
+
+/// Pictures that are sent, smaller ones than are wanted of these, and missing ones.
+fn pictures(world: &World) -> [u64; 3] {
+    let counters = world.counters(0);
+    [counters.pictures, counters.pictures_small, counters.pictures_missing]
+}
+
+#[test]
+fn pictures_that_are_small_or_missing_are_counted_until_they_are_not_or_their_viewer_leaves() {
+    let mut world = World::new(1, quiet());
+    let stream = world.open_stream(&[camera(), opus()]);
+    let viewer = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(2));
+    assert_eq!(pictures(&world), [0, 0, 0], "nothing comes");
+    let publisher = world.add_publisher(stream);
+    (0..3).for_each(|layer| world.publisher(publisher).set_keyframe_interval(0, layer, seconds(60)));
+    world.run(seconds(5));
+    assert_eq!(pictures(&world), [1, 0, 0]);
+    let late = world.add_viewer(stream, Behaviour::GOOD);
+    world.run(seconds(2));
+    assert_eq!(pictures(&world), [1, 0, 1], "no keyframe comes");
+    let session = world.session(late);
+    world.command(0, Command::RemoveSession(session));
+    assert_eq!(pictures(&world), [1, 0, 0]);
+
+    (0..3).for_each(|layer| world.publisher(publisher).set_keyframe_interval(0, layer, seconds(1)));
+    let rate = Some(Bitrate::from_kbps(900));
+    world.set_way_down(viewer, LinkConfig { rate, queue_bytes: 30_000, ..quiet() });
+    world.run(seconds(5));
+    assert_eq!(pictures(&world), [1, 1, 0]);
+    let session = world.session(viewer);
+    let limit = |spatial_max| Command::Limit { session, layers: LayerLimit { spatial_max, ..LayerLimit::NONE } };
+    world.command(0, limit(1));
+    world.run(seconds(2));
+    assert_eq!(pictures(&world), [1, 0, 0], "no larger one is wanted");
+    world.command(0, Command::RemoveSession(session));
+    assert_eq!(pictures(&world), [0, 0, 0]);
 }
