@@ -18,6 +18,7 @@ mod history;
 mod layers;
 mod loss;
 mod probe;
+mod queue;
 mod rate;
 mod remb;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use layers::{LayerChooser, room_for};
 use loss::{INHERENT_MAX, LossBound, LossWindow};
 use probe::Prober;
 pub use probe::{HEADROOM, SLICE as PROBE_SLICE};
+use queue::Queue;
 use rate::RateControl;
 use remb::RembBound;
 
@@ -58,8 +60,6 @@ const SILENCE_STEP: Duration = Duration::from_secs(1);
 const SILENCE_FACTOR: f64 = 0.8;
 /// So long after a growing delay nothing that could do without is tried.
 const DELAY_HOLD: Duration = Duration::from_secs(30);
-/// While the newest packet waited longer than this in queues, what was sent before is not through: a probe would only be lost.
-const QUEUED_MAX_US: i64 = 50_000;
 /// Weight of a new loss fraction in the reported one.
 const LOSS_WEIGHT: f32 = 0.3;
 
@@ -83,9 +83,7 @@ pub struct Estimator {
     loss: f32,
     /// The smoothed round-trip time.
     rtt: Option<Duration>,
-    /// The shortest time that the newest packet of a feedback message took, between two clocks; and how much longer the last did.
-    transit_min_us: i64,
-    queued_us: i64,
+    queue: Queue,
     last_sent: Instant,
     /// Sent without a number since the last packet that had one.
     unnumbered_bytes: usize,
@@ -118,8 +116,7 @@ impl Estimator {
             max_bps,
             loss: 0.0,
             rtt: None,
-            transit_min_us: i64::MAX,
-            queued_us: 0,
+            queue: Queue::new(),
             last_sent: now,
             unnumbered_bytes: 0,
             last_feedback: None,
@@ -170,6 +167,7 @@ impl Estimator {
         }
         if self.last_feedback.is_none_or(|at| now.saturating_duration_since(at) > STREAM_TIMEOUT) {
             self.delay.reset();
+            self.queue = Queue::new();
         }
         let mut batch = Batch {
             now_us: self.micros(now),
@@ -187,8 +185,7 @@ impl Estimator {
         self.last_feedback = Some(now);
         self.unheard_since = None;
         if let Some(transit_us) = batch.transit_us {
-            self.transit_min_us = self.transit_min_us.min(transit_us);
-            self.queued_us = transit_us.saturating_sub(self.transit_min_us);
+            self.queue.on_transit(now, transit_us);
         }
         if let Some(shortest_us) = batch.shortest_us {
             self.note_round_trip(Duration::from_micros(shortest_us));
@@ -229,7 +226,7 @@ impl Estimator {
     /// ten times per second while there is a larger layer than the one that is sent.
     pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate, is_busy: bool) -> Option<usize> {
         self.handle_timeout(now);
-        if self.prober.cluster.is_none() && self.waits_with_probe(is_busy) {
+        if self.prober.cluster.is_none() && self.waits_with_probe(now, is_busy) {
             return None;
         }
         if self.delay.signal() == Signal::Overuse || self.loss_bound.is_high(self.loss.into()) {
@@ -237,7 +234,7 @@ impl Estimator {
             return None;
         }
         let goal_bps = (wanted.bps() as f64 * HEADROOM).min(self.max_bps);
-        self.prober.poll(now, goal_bps, self.bps(), self.acked.bps())
+        self.prober.poll(now, goal_bps, self.bps(), self.acked.bps(), self.is_narrow())
     }
 
     /// Whether all that was tried so far fitted, so that as much as possible is tried next.
@@ -247,9 +244,8 @@ impl Estimator {
 
     /// Whether no cluster begins now. On a narrow path the first would take the place of the first picture in the queue, until
     /// something is heard of that; and the next ones would be lost while one before is not through.
-    fn waits_with_probe(&self, is_busy: bool) -> bool {
-        let is_queued = self.prober.ramping && self.queued_us > QUEUED_MAX_US;
-        is_queued || is_busy && self.last_feedback.is_none() || self.is_unheard()
+    fn waits_with_probe(&self, now: Instant, is_busy: bool) -> bool {
+        self.prober.ramping && self.queue.is_long(now) || is_busy && self.last_feedback.is_none() || self.is_unheard()
     }
 
     /// Whether there was a probe, and no feedback ever. Nothing can be proven to who sends none.
@@ -269,8 +265,8 @@ impl Estimator {
             return;
         }
         let unheard_since = *self.unheard_since.get_or_insert(now);
-        let silent = now.saturating_duration_since(unheard_since) >= SILENCE_MAX;
-        if silent && now.saturating_duration_since(self.last_decay) >= SILENCE_STEP {
+        let is_silent = now.saturating_duration_since(unheard_since) >= SILENCE_MAX;
+        if is_silent && now.saturating_duration_since(self.last_decay) >= SILENCE_STEP {
             self.last_decay = now;
             self.rate.scale_down(SILENCE_FACTOR);
         }
@@ -284,6 +280,11 @@ impl Estimator {
     /// Whether anything has said yet that the path is narrow: until then it may carry more than was tried.
     pub fn is_narrow(&self) -> bool {
         self.rate.was_lowered || self.loss_bound.was_lowered() || self.remb.is_some()
+    }
+
+    /// Whether nothing is heard of what is sent, for seconds.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        self.unheard_since.is_some_and(|since| now.saturating_duration_since(since) >= SILENCE_MAX)
     }
 
     /// The same without what loss says, unless more is lost than a path may lose by its nature, and no bound at all until

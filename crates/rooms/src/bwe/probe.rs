@@ -28,12 +28,14 @@ const DURATION_MAX: Duration = Duration::from_millis(200);
 const PACKETS_MIN: u32 = 5;
 /// A cluster leaves in slices of this time (`min_probe_delta` is 2 ms).
 pub const SLICE: Duration = Duration::from_millis(4);
-/// … of which so many leave together at most, when its sender comes late.
+/// … of which those of so much time leave together at most, when its sender comes late.
 const LATE_MAX: Duration = Duration::from_millis(16);
 /// … and of which one that arrived in less than so many is repeated, too.
 const GAPS_MIN: i64 = 6;
 /// Packets that left or arrived within this time are one group: its open end took no part of the time.
 const GROUP_US: i64 = 1_000;
+/// So many that were too thin to tell are repeated at once.
+const THIN_MAX: u8 = 3;
 /// Time between two clusters: while each finds more, after one that did not, and the longest.
 const PAUSE_FOLLOW_UP: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(2);
@@ -63,8 +65,10 @@ pub(super) struct Prober {
     pause: Duration,
     /// Of the next cluster.
     duration: Duration,
-    /// Every cluster so far found what it asked for.
+    /// No cluster so far was lost, or has filled the path.
     pub(super) ramping: bool,
+    /// So many in a row were too thin to tell.
+    thin: u8,
     /// There was one.
     has_begun: bool,
     /// Send times in µs between which the last cluster's queue is felt.
@@ -126,6 +130,7 @@ impl Prober {
             pause: PAUSE,
             duration: DURATION,
             ramping: true,
+            thin: 0,
             has_begun: false,
             disturbed_us: None,
         }
@@ -139,15 +144,16 @@ impl Prober {
         goal_bps: f64,
         estimate_bps: f64,
         acked_bps: Option<f64>,
+        is_narrow: bool,
     ) -> Option<usize> {
         if self.cluster.is_none() {
-            self.begin(now, goal_bps, estimate_bps, acked_bps);
+            self.begin(now, goal_bps, estimate_bps, acked_bps, is_narrow);
         }
-        self.cluster.as_ref().filter(|cluster| !cluster.is_sent).map(|cluster| cluster.due_bytes(now))
+        self.cluster.as_mut().filter(|cluster| !cluster.is_sent).map(|cluster| cluster.next_bytes(now))
     }
 
     /// Begins a cluster when it is time for one.
-    fn begin(&mut self, now: Instant, goal_bps: f64, estimate_bps: f64, acked_bps: Option<f64>) {
+    fn begin(&mut self, now: Instant, goal_bps: f64, estimate_bps: f64, acked_bps: Option<f64>, is_narrow: bool) {
         if goal_bps <= estimate_bps || self.not_before.is_some_and(|at| now < at) {
             return;
         }
@@ -158,7 +164,8 @@ impl Prober {
             return;
         }
         self.has_begun = true;
-        let (step, margin) = if self.ramping { (STEP_FIRST, RAMP_MARGIN) } else { (STEP, 1.0) };
+        let step = if self.ramping { STEP_FIRST } else { STEP };
+        let margin = if self.ramping && !is_narrow { RAMP_MARGIN } else { 1.0 };
         self.cluster = Some(Cluster {
             asked_bps: (goal_bps * margin).min(estimate_bps * step) * MARGIN,
             duration: self.duration,
@@ -245,15 +252,15 @@ impl Prober {
                 self.duration = (self.duration * 2).min(DURATION_MAX);
                 self.not_before = Some(now + PAUSE);
             }
-            Proof::Carried(bps) => {
-                self.pause = PAUSE;
-                // Where a picture left at once in the midst of it, the rest was too thin to tell: the next is longer.
-                let is_thin = bps < UNSATURATED * cluster.asked_bps;
-                let goes_on = self.ramping && (!is_thin || self.duration < DURATION_MAX);
-                if is_thin {
-                    self.duration = (self.duration * 2).min(DURATION_MAX);
-                }
-                self.not_before = Some(now + if goes_on { PAUSE_FOLLOW_UP } else { PAUSE });
+            // Where a picture left at once in the midst of it, the rest was too thin to tell.
+            Proof::Carried(bps) if bps < UNSATURATED * cluster.asked_bps => {
+                self.thin = self.thin.saturating_add(1);
+                let goes_on = self.ramping && self.thin <= THIN_MAX;
+                self.not_before = Some(now + if goes_on { PAUSE_FOLLOW_UP } else { self.pause });
+            }
+            Proof::Carried(_) => {
+                (self.pause, self.thin) = (PAUSE, 0);
+                self.not_before = Some(now + if self.ramping { PAUSE_FOLLOW_UP } else { PAUSE });
             }
             Proof::Full(_) | Proof::Lost => {
                 self.ramping = false;
@@ -268,11 +275,20 @@ impl Prober {
 }
 
 impl Cluster {
-    /// What its rate would have let leave by the end of this slice, and has not left; of what is late no more than a few slices.
+    /// The bytes of the next slice. Of what is late only some is made up for: so it ends, however late its sender comes.
+    fn next_bytes(&mut self, now: Instant) -> usize {
+        let (due, most) = (self.due_bytes(now), (self.asked_bps * LATE_MAX.as_secs_f64() / 8.0) as usize);
+        if due > most {
+            self.began += Duration::from_secs_f64((due - most) as f64 * 8.0 / self.asked_bps);
+        }
+        due.min(most)
+    }
+
+    /// What its rate would have let leave by the end of this slice, and has not left.
     fn due_bytes(&self, now: Instant) -> usize {
-        let bytes_in = |time: Duration| (self.asked_bps * time.as_secs_f64() / 8.0) as usize;
         let passed = now.saturating_duration_since(self.began) + SLICE;
-        bytes_in(passed).saturating_sub(self.sent.bytes as usize).min(bytes_in(LATE_MAX))
+        let due = (self.asked_bps * passed.as_secs_f64() / 8.0) as usize;
+        due.saturating_sub(self.sent.bytes as usize)
     }
 
     fn on_sent(&mut self, now: Instant, seq: u16, sent_us: i64, bytes: usize) {
@@ -368,7 +384,7 @@ mod tests {
         let mut prober = Prober::new();
         let (mut now, mut seq) = (start, 0);
         let mut sent_us = Vec::new();
-        while let Some(bytes) = prober.poll(now, 2e6, 1e6, None) {
+        while let Some(bytes) = prober.poll(now, 2e6, 1e6, None, false) {
             for _ in 0..bytes.div_ceil(1_000) {
                 sent_us.push(now.duration_since(start).as_micros() as i64);
                 prober.on_sent(now, seq, now.duration_since(start).as_micros() as i64, 1_000);
@@ -395,5 +411,24 @@ mod tests {
         assert_eq!(pause_after(|_| None), PAUSE);
         assert_eq!(pause_after(|seq| (seq < 4).then_some(true)), PAUSE);
         assert_eq!(pause_after(|_| Some(true)), PAUSE_FOLLOW_UP);
+    }
+
+    #[test]
+    fn a_probe_ends_however_late_its_sender_comes() {
+        for late_ms in [1, 4, 15, 30, 60] {
+            let start = Instant::now();
+            let mut prober = Prober::new();
+            let (mut now, mut seq, mut sent) = (start, 0, 0);
+            while let Some(bytes) = prober.poll(now, 2e6, 1e6, None, false) {
+                for _ in 0..bytes.div_ceil(300) {
+                    prober.on_sent(now, seq, now.duration_since(start).as_micros() as i64, 300);
+                    (seq, sent) = (seq + 1, sent + 300);
+                }
+                now += Duration::from_millis(late_ms);
+            }
+            let span = now.duration_since(start);
+            assert!(span <= Duration::from_millis(25 + 2 * late_ms), "{late_ms} ms: {span:?}");
+            assert!(sent <= 2_750_000 / 8 * 60 / 1_000, "{late_ms} ms: {sent} bytes");
+        }
     }
 }
