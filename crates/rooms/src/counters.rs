@@ -25,13 +25,13 @@ counters! {
         counter packets_in: u64 = "packets_in_total",
         /// Media packets written for viewers, retransmissions not counted.
         counter packets_out: u64 = "packets_out_total",
-        /// Media packets written again (RTX).
+        /// Packets written again (RTX), and padding that probes.
         counter packets_resent: u64 = "packets_resent_total",
         /// Audio packets written with those before them once more (RED).
         counter packets_redundant: u64 = "packets_redundant_total",
         /// Audio packets that were lost on their way from a publisher, and taken from the redundancy of later ones (RED).
         counter packets_recovered: u64 = "packets_recovered_total",
-        /// Bytes of packets that were written again only to find out how much a viewer's path carries.
+        /// Bytes of packets and padding that were written only to find out how much a viewer's path carries.
         counter probe_bytes: u64 = "probe_bytes_total",
         /// Keyframes asked of publishers.
         counter keyframe_requests: u64 = "keyframe_requests_total",

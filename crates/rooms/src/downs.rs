@@ -42,7 +42,7 @@ pub struct Downs {
     limit: LayerLimit,
     /// Empty between two choices; its memory is used again.
     needs: Vec<Need>,
-    /// Whether each track has a layer by the estimate: none has while nothing is known of the stream.
+    /// Whether each track that is not held has a layer by the estimate: none has while nothing is known of the stream.
     has_chosen: bool,
     report_at: Instant,
     /// When to look for more bandwidth again, while there is a use for it.
@@ -132,10 +132,7 @@ impl Downs {
         }
         self.tracks.sort_by_key(|down| down.kind == MediaKind::Video);
         self.has_chosen = false;
-        if !stream.tracks.iter().any(|track| track.is_flowing(now)) {
-            // What the path carries is known before the first picture comes.
-            self.probe_at.get_or_insert(now);
-        }
+        self.probe_soon(now, stream.tracks.iter().any(|track| track.is_flowing(now)));
         if self.streams.len() == 1 {
             // Reports of many viewers that came together must not all be due together.
             let some_time = REPORT_INTERVAL.mul_f64((random.next_u64() % 1_000) as f64 / 1_000.0);
@@ -166,11 +163,6 @@ impl Downs {
         self.streams.last().copied()
     }
 
-    /// Whether each track has a layer that was chosen by the estimate.
-    pub fn has_chosen(&self) -> bool {
-        self.has_chosen
-    }
-
     /// Reads a value from each of the cache lines that sending needs.
     pub fn touch(&self) -> u64 {
         self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
@@ -184,7 +176,7 @@ impl Downs {
 
     /// Whether something came of a track for which nothing was chosen since.
     fn has_choice_to_make(&self, streams: &Slab<Stream>, now: Instant) -> bool {
-        self.tracks.iter().any(|down| !down.is_chosen && down.track(streams).is_flowing(now))
+        self.tracks.iter().any(|down| !down.is_chosen && !down.is_held() && down.track(streams).is_flowing(now))
     }
 
     /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full or the burst is
@@ -192,7 +184,6 @@ impl Downs {
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
         if !self.has_chosen && self.has_choice_to_make(io.streams, io.now) {
             self.choose_layers(transport, io.streams, io.now);
-            self.probe_soon(io.now);
         }
         let mut progress = self.send_tracks(MediaKind::Audio, stream, transport, io);
         if transport.paced_until.is_some_and(|until| until > io.now) {
@@ -400,12 +391,14 @@ impl Downs {
         };
         let sent = |down: &DownTrack| {
             let track = down.track(streams);
-            down.current_rank(track).map_or(Bitrate::ZERO, |rank| track.rate(rank, now))
+            down.current_rank(track).map_or(Bitrate::ZERO, |rank| track.rates(now)[usize::from(rank)])
         };
         let with_choice = (0..).zip(&self.tracks).filter(|(_, down)| has_choice(down));
-        // Until something says that the path is narrow it carries what it does.
-        let carried = with_choice.clone().map(|(_, down)| sent(down).bps()).sum();
-        let carried = if transport.is_narrow() { Bitrate::ZERO } else { room_for(Bitrate::from_bps(carried), true) };
+        let carried = match transport.carries_what_is_sent(now) {
+            true => with_choice.clone().map(|(_, down)| sent(down).bps()).sum(),
+            false => 0,
+        };
+        let carried = room_for(Bitrate::from_bps(carried), true);
         let mut needs = std::mem::take(&mut self.needs);
         needs.extend(with_choice.map(|(index, down)| need(index, down, down.track(streams), now)));
         divide(less(transport.estimate(), beside).max(carried), &mut needs);

@@ -438,6 +438,9 @@ impl Rooms {
         if let Some(first) = ssrcs.first().filter(|_| is_there) {
             transport.send_rtcp(out, *first, |buf| rtcp::write_bye(buf, &ssrcs));
         }
+        if downs.is_empty() {
+            downs.forget_pictures(&mut self.counters);
+        }
         self.streams[stream].remove_viewer(key);
         self.counters.viewers -= 1;
         self.note_left(stream);

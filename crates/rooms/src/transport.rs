@@ -165,9 +165,9 @@ impl Transport {
         self.estimator.as_ref().is_some_and(Estimator::is_ramping)
     }
 
-    /// Whether anything has said yet that the path is narrow.
-    pub fn is_narrow(&self) -> bool {
-        self.estimator.as_ref().is_some_and(Estimator::is_narrow)
+    /// Whether the path may be taken to carry what it is sent: it is heard of, and nothing has said yet that it is narrow.
+    pub fn carries_what_is_sent(&self, now: Instant) -> bool {
+        self.estimator.as_ref().is_none_or(|estimator| !estimator.is_narrow() && !estimator.is_silent(now))
     }
 
     /// `estimate` for decisions that are worse than loss, see `Estimator::patient_estimate`.

@@ -51,7 +51,7 @@ impl Downs {
         pictures.replace(std::mem::replace(&mut self.pictures, pictures), counters);
     }
 
-    /// The session has ended.
+    /// There are none any more.
     pub fn forget_pictures(&mut self, counters: &mut Counters) {
         Pictures::default().replace(std::mem::take(&mut self.pictures), counters);
     }

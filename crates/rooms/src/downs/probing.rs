@@ -1,7 +1,7 @@
 //! Finds out whether larger pictures would fit.
 //!
 //! In: what would be sent if they did. Out: packets beside the others, when the estimator asks for some (`bwe::probe`).
-//! Cost: a look at each track some ten times in a second, while there is something larger to have.
+//! Cost: a look at each track some ten times in a second, while there is something larger to have, or may be.
 
 use std::time::{Duration, Instant};
 
@@ -27,31 +27,33 @@ const FIRST_PICTURE: Bitrate = Bitrate::from_kbps(2_500);
 /// Packets of padding in a slice at most.
 const PADDING_PACKETS_MAX: usize = 256;
 
+/// What another worker has of a stream comes in this time.
+const REPLAY_WAIT: Duration = Duration::from_millis(20);
+
 /// A keyframe that was asked for comes in this time, unless its publisher makes them by a clock of its own.
 const KEYFRAME_WAIT: Duration = Duration::from_millis(200);
 
 impl Downs {
-    /// Looks for more when the first picture has had time to come.
-    pub(super) fn probe_soon(&mut self, now: Instant) {
-        self.probe_at.get_or_insert(now + KEYFRAME_WAIT);
+    /// Looks for more when the first picture of a new stream has had time to come; or before it comes, where the stream lies still.
+    pub(super) fn probe_soon(&mut self, now: Instant, is_flowing: bool) {
+        self.probe_at.get_or_insert(now + if is_flowing { KEYFRAME_WAIT } else { REPLAY_WAIT });
     }
 
     /// Finds out by sending the newest packets again, and padding where these are too few, whether a larger layer would fit.
     pub(super) fn probe(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
         self.probe_at = None;
-        if transport.estimator.is_none() {
+        if transport.estimator.is_none() || !self.tracks.iter().any(DownTrack::can_probe) {
             return;
         }
         let Some(wanted) = self.wanted_rate(transport, io.streams, io.now) else { return };
         self.probe_at = Some(io.now + PROBE_INTERVAL);
         let is_busy = self.tracks.iter().any(DownTrack::shows_picture);
         let probe = transport.estimator.as_mut().and_then(|estimator| estimator.poll_probe(io.now, wanted, is_busy));
-        let mut able = self.tracks.iter_mut().rev().filter(|down| down.can_probe()).peekable();
-        let (Some(bytes), Some(_)) = (probe, able.peek()) else { return };
+        let Some(bytes) = probe else { return };
         self.probe_at = Some(io.now + bwe::PROBE_SLICE);
         let mut sent = 0;
         // The last may have too little to send again, or nothing where it is muted.
-        for down in able {
+        for down in self.tracks.iter_mut().rev().filter(|down| down.can_probe()) {
             for back in 0..PROBE_PACKETS_MAX {
                 if sent >= bytes {
                     break;

@@ -118,6 +118,21 @@ fn layers_are_chosen_when_something_comes_and_not_while_all_are_silent() {
     }
 }
 
+#[test]
+fn of_what_is_held_nothing_is_to_be_chosen_whatever_comes_of_it() {
+    let start = Instant::now();
+    let settings = Settings::new(1, (start, 0));
+    let (mut streams, key, mut transport, mut downs) = viewer_of_two(start, &settings, &["small", "medium", "large"]);
+    let mut posts = Posts::new(WorkerId(0), BatchPool::new(1));
+    downs.hold(key, true, &mut transport, &streams, start);
+    push(&mut streams, key, &mut posts, start, 0, 0);
+    downs.choose_again(key);
+    assert!(!downs.has_choice_to_make(&streams, start));
+    downs.hold(key, false, &mut transport, &streams, start);
+    downs.choose_again(key);
+    assert!(downs.has_choice_to_make(&streams, start));
+}
+
 /// Lets a packet of a layer come.
 fn push(streams: &mut Slab<Stream>, key: usize, posts: &mut Posts, arrival: Instant, seq: u64, layer: u8) {
     push_bytes(streams, key, posts, arrival, seq, (layer, [100, 3_000, 60_000][usize::from(layer)]));

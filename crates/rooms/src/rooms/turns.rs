@@ -128,12 +128,7 @@ impl Rooms {
             // Its turn comes with another path; until then the log keeps what is new.
             return Progress::Done;
         }
-        let is_new = !downs.has_chosen();
         let progress = downs.send(stream, transport, &mut io);
-        if is_new {
-            // It may have begun to look for more.
-            self.reschedule(key);
-        }
         if let Progress::Later(at) = progress {
             self.wheel.insert(at, Timer::Paced(key));
         }

@@ -157,4 +157,11 @@ fn pictures_that_are_small_or_missing_are_counted_until_they_are_not_or_their_vi
     assert_eq!(pictures(&world), [1, 0, 0], "no larger one is wanted");
     world.command(0, Command::RemoveSession(session));
     assert_eq!(pictures(&world), [0, 0, 0]);
+
+    let member = world.add_member_on(0, &[stream], Behaviour::GOOD);
+    world.run(seconds(3));
+    assert_eq!(pictures(&world)[0], 1);
+    let session = world.session(member);
+    world.command(0, Command::Unwatch { session, stream });
+    assert_eq!(pictures(&world), [0, 0, 0], "it stays, and watches nothing");
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::common::*;
+use rooms::spec::{Command, Event};
 use sim::check::{Holes, check_track};
 use sim::media::Tag;
 use sim::network::{LinkConfig, Policer};
@@ -453,5 +454,24 @@ fn who_only_reports_loss_gets_a_layer_that_is_not_lost() {
         let late = frames.values().filter(|frame| frame.whole_at.is_some_and(|at| at + seconds(20) > now));
         let (small, all) = late.fold((0, 0), |(small, all), frame| (small + usize::from(frame.tag.layer < 2), all + 1));
         assert!(all > 450 && small * 10 > all * 9, "seed {seed}: {all} pictures, {small} of layers that fit");
+    }
+}
+
+/// What gives no sign of life for seconds is sent less, though nothing says that it is narrow.
+#[test]
+fn a_path_on_which_everything_is_lost_is_sent_the_smallest_layer() {
+    for seed in 0..4 {
+        let mut world = World::new(seed, quiet());
+        let stream = world.open_stream(&[simulcast(), opus()]);
+        world.add_publisher(stream);
+        let viewer = world.add_viewer(stream, Behaviour::GOOD);
+        world.run(seconds(5));
+        assert_eq!(layer_now(&mut world, viewer), 2, "seed {seed}");
+        world.set_way_down(viewer, LinkConfig { loss: 1.0, ..quiet() });
+        world.run(seconds(20));
+        let session = world.session(viewer);
+        world.command(0, Command::Inspect { session, token: 1 });
+        let Some((_, Event::Stats { stats: Some(stats), .. })) = world.events.pop() else { panic!("no stats") };
+        assert_eq!(stats.layers[0].target, 0, "seed {seed}");
     }
 }

@@ -68,6 +68,7 @@ fn pictures(track: &ReceivedTrack) -> BTreeMap<u32, u8> {
         tops.insert(number, top);
         before = Some(top);
     }
+    // On 400 kbit/s the first keyframe, of all layers, and the first probe fill the queue.
     assert!(cut * 40 <= tops.len(), "{cut} of {} pictures lack packets", tops.len());
     tops
 }
