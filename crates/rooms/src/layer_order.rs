@@ -1,9 +1,11 @@
 //! Which layer of a track is the smallest picture and which the largest, by what they carry.
 //!
 //! In: the measured rate of each layer. Out: the layers from small to large, and which of them are sent no more. It begins with
-//! the order of the specification, which is guessed from names; a layer keeps its index whatever its rank becomes.
+//! the order of the specification, which is guessed from names; a layer keeps its index whatever its rank becomes. Where names
+//! say it for sure rates change nothing: an encoder that lacks bandwidth may give its smallest picture the most.
 //! Cost: a comparison per packet, and a sort of four once a second.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::Bitrate;
@@ -23,6 +25,8 @@ pub struct LayerOrder {
     gone: [bool; LAYERS_MAX],
     /// Of layers that the track has.
     count: usize,
+    /// The specification's is the right one.
+    is_told: bool,
     due_at: Option<Instant>,
 }
 
@@ -37,16 +41,24 @@ const MARGIN: f64 = 1.5;
 /// Peaks are forgotten by this factor each second: in 20 s one is down to what the margin allows for.
 const FORGOTTEN: f64 = 0.98;
 
+/// A quarter, a half and the full height: so LiveKit's clients and others name their layers, and mean it.
+const TELLING_RIDS: [&str; 3] = ["q", "h", "f"];
+
 /// What carries less than this says nothing about its size.
 const TELLING: Bitrate = Bitrate::from_kbps(100);
 
 impl LayerOrder {
-    /// As the layers stand in the specification.
-    pub fn new(count: usize) -> Self {
+    /// As the layers of these names stand in the specification.
+    pub fn of(rids: &[Arc<str>], count: usize) -> Self {
+        let is_told = rids.iter().all(|rid| TELLING_RIDS.contains(&&**rid));
+        LayerOrder { is_told, ..LayerOrder::new(count) }
+    }
+
+    fn new(count: usize) -> Self {
         let indexes = std::array::from_fn(|index| index as u8);
         let peaks = [Bitrate::ZERO; LAYERS_MAX];
         let count = count.clamp(1, LAYERS_MAX);
-        LayerOrder { indexes, wanted: indexes, peaks, gone: [false; LAYERS_MAX], count, due_at: None }
+        LayerOrder { indexes, wanted: indexes, peaks, gone: [false; LAYERS_MAX], count, is_told: false, due_at: None }
     }
 
     /// The layer of a rank; of one that there is not, the largest.
@@ -86,6 +98,9 @@ impl LayerOrder {
 
     /// Takes the rates, by index. Layers that are not sent keep their ranks.
     pub fn follow(&mut self, rates: &[Bitrate; LAYERS_MAX]) {
+        if self.is_told {
+            return;
+        }
         for (peak, rate) in self.peaks.iter_mut().zip(rates) {
             *peak = peak.scale(FORGOTTEN).max(*rate);
         }
@@ -133,6 +148,16 @@ mod tests {
         assert_eq!(order(&layers), [2, 1, 0]);
         assert_eq!([0, 1, 2].map(|index| layers.rank(index)), [2, 1, 0]);
         assert_eq!(layers.top(), 0);
+    }
+
+    #[test]
+    fn of_layers_whose_names_say_it_the_smallest_may_carry_the_most() {
+        let rids = |names: [&str; 3]| names.map(Arc::from);
+        for (rids, expected) in [(rids(["q", "h", "f"]), [0, 1, 2]), (rids(["a", "h", "f"]), [2, 1, 0])] {
+            let mut layers = LayerOrder::of(&rids, 3);
+            (0..2).for_each(|_| layers.follow(&kbps([2_500, 500, 150])));
+            assert_eq!(order(&layers), expected, "{rids:?}");
+        }
     }
 
     #[test]

@@ -268,7 +268,8 @@ impl Track {
     fn new(spec: TrackSpec, settings: &Settings) -> Self {
         let count = spec.layer_count().min(LAYERS_MAX);
         let layers = (0..count).map(|_| Layer::new(settings)).collect();
-        Track { spec, layers, order: LayerOrder::new(count) }
+        let order = LayerOrder::of(&spec.rids, count);
+        Track { spec, layers, order }
     }
 
     /// How many sizes of its picture there are: simulcast layers, or spatial layers of the only one.
