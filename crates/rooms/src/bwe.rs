@@ -222,8 +222,8 @@ impl Estimator {
     }
 
     /// The bytes to send now for a cluster that tells whether `wanted` fits, when that is more than the estimate holds and
-    /// might fit; `None` when there is no cluster. `is_busy`: a picture is sent. Call it again after `PROBE_SLICE` while there is one, and otherwise some
-    /// ten times per second while there is a larger layer than the one that is sent.
+    /// might fit; `None` when there is no cluster. `is_busy`: a picture is sent. Call it again after `PROBE_SLICE` while there
+    /// is one, and otherwise some ten times per second while there is a larger layer than the one that is sent.
     pub fn poll_probe(&mut self, now: Instant, wanted: Bitrate, is_busy: bool) -> Option<usize> {
         self.handle_timeout(now);
         if self.prober.cluster.is_none() && self.waits_with_probe(now, is_busy) {
@@ -264,9 +264,8 @@ impl Estimator {
             self.unheard_since = None;
             return;
         }
-        let unheard_since = *self.unheard_since.get_or_insert(now);
-        let is_silent = now.saturating_duration_since(unheard_since) >= SILENCE_MAX;
-        if is_silent && now.saturating_duration_since(self.last_decay) >= SILENCE_STEP {
+        self.unheard_since.get_or_insert(now);
+        if self.is_silent(now) && now.saturating_duration_since(self.last_decay) >= SILENCE_STEP {
             self.last_decay = now;
             self.rate.scale_down(SILENCE_FACTOR);
         }

@@ -165,10 +165,9 @@ impl Stream {
     /// Stores a packet for the viewers here, and gathers it for the other workers.
     pub fn push(&mut self, start: LayerStart, meta: &PacketMeta, extensions: &[u8], payload: &[u8], posts: &mut Posts) {
         let Some(track) = self.tracks.get_mut(usize::from(start.track)) else { return };
+        let has_others = track.layers.len() > 1;
         let Some(layer) = track.layers.get_mut(usize::from(start.layer)) else { return };
-        let begins = layer.push(start.epoch, meta, extensions, payload);
-        self.has_new_layer |= begins && track.layers.len() > 1;
-        let Some(layer) = track.layers.get(usize::from(start.layer)) else { return };
+        self.has_new_layer |= layer.push(start.epoch, meta, extensions, payload) && has_others;
         // What was lost and comes again may be all that a frame lacks.
         let is_late = layer.log.newest() != Some(meta.seq);
         self.gathered.is_ripe |= meta.marker || is_late || track.spec.codec.kind() != MediaKind::Video;

@@ -57,9 +57,8 @@ impl DownTrack {
             return false;
         };
         let sent_until = self.forwarder.last_arrival().and_then(|at| at.checked_sub(BEHIND_MAX));
-        let age_max = self.current().and_then(|_| now.checked_sub(self.keyframe_age_max));
-        let not_before =
-            self.not_before.max(sent_until.unwrap_or(self.not_before)).max(age_max.unwrap_or(self.not_before));
+        let oldest = self.current().and_then(|_| now.checked_sub(self.keyframe_age_max));
+        let not_before = [sent_until, oldest].into_iter().flatten().fold(self.not_before, Instant::max);
         // What has come too early was not sent later: then nothing needs to be searched.
         if packet.meta.arrival < not_before {
             return false;
