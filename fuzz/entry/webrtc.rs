@@ -102,12 +102,13 @@ pub fn conference(data: &[u8]) {
 /// The most descriptions of one connection that are tried.
 const ROUNDS_MAX: usize = 8;
 
-/// What is wanted in a round: some of it stays, some does not.
+/// What is wanted in a round: some of it stays, some is subscribed to anew, some goes.
 fn downs(round: usize) -> Vec<Down> {
     let down = |id: usize| {
         let codec = CODECS[id % CODECS.len()];
         let (media_stream, track) = (format!("PA_{id}|TR_{id}"), format!("TR_{id}"));
-        Down { id: id as u64, codec, fmtp: String::new(), red: id.is_multiple_of(2), media_stream, track }
+        let subscription = if id == 5 { round as u32 / 2 } else { 0 };
+        Down { id: id as u64, codec, fmtp: String::new(), red: id.is_multiple_of(2), media_stream, track, subscription }
     };
     (0..6).filter(|id| !(round + id).is_multiple_of(3)).chain([6 + round]).map(down).collect()
 }

@@ -146,7 +146,7 @@ pub(crate) fn replace(room: &mut Room, sid: &str, backup: Option<Encoding>, turn
         return None;
     }
     let mut bound = Vec::new();
-    for who in &track.subscribers {
+    for who in track.subscribers.keys() {
         let Some(member) = room.members.get_mut(who) else { continue };
         if member.downs.remove(&before.media).is_some() {
             room.changed_downs.insert(*who);

@@ -4,7 +4,7 @@
 //! nothing: a track is one track, whoever gets it, and its publisher sends all of its layers as long as it is forwarded. Data stays in
 //! its room, and so does who speaks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use livekit_protocol::participant_info::State;
 use livekit_protocol::{DisconnectReason, TrackInfo};
@@ -147,7 +147,7 @@ pub(crate) fn follow(room: &mut Room, there: Number, look: Option<Look>, turn: &
                 backup::replace(room, &sid, backup, turn);
             }
             None => {
-                let (subscribers, demand) = (BTreeSet::new(), Demand::new([true, false], turn.now.at));
+                let (subscribers, demand) = (BTreeMap::new(), Demand::new([true, false], turn.now.at));
                 let track = Track {
                     publisher: there,
                     first,

@@ -60,6 +60,8 @@ pub struct Down {
     pub stream: String,
     /// The track's id in SDP, which is its sid.
     pub sid: String,
+    /// Another one than before is a new subscription: the client has let go of the track, and is told of it anew.
+    pub subscription: u32,
     /// What it is.
     pub kind: Kind,
 }

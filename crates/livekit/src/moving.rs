@@ -3,7 +3,7 @@
 //! To those whom it leaves it has left, and to the others it has come. It gets what there is there, by the wishes of somebody who has
 //! just joined.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use livekit_protocol::participant_info::State;
 use livekit_protocol::signal_response::Message;
@@ -106,7 +106,7 @@ fn add(room: &mut Room, track: Track, turn: &mut Turn<'_>) {
     room.tracks.insert(
         sid,
         Track {
-            subscribers: BTreeSet::new(),
+            subscribers: BTreeMap::new(),
             demand,
             is_told_of_subscriber: false,
             is_shown_elsewhere: false,

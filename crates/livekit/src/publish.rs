@@ -1,6 +1,6 @@
 //! Tracks: announced, published when a section carries them, muted, changed, ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use livekit_protocol::client_info::Sdk;
 use livekit_protocol::request_response::{Reason, Request as Asked};
@@ -187,7 +187,7 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
             first: Encoding { media, session, mid, cid },
             backup: None,
             info,
-            subscribers: BTreeSet::new(),
+            subscribers: BTreeMap::new(),
             demand,
             is_told_of_subscriber: false,
             is_of_another_room: false,

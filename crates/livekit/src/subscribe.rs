@@ -130,7 +130,8 @@ pub(crate) fn reconcile_track(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 /// A track is nobody's any more.
 pub(crate) fn drop_track(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.get(sid) else { return };
-    for who in track.subscribers.clone() {
+    let subscribers: Vec<Number> = track.subscribers.keys().copied().collect();
+    for who in subscribers {
         unsubscribe(room, who, sid, turn);
     }
 }
@@ -138,7 +139,7 @@ pub(crate) fn drop_track(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
 /// Somebody gets nothing any more.
 pub(crate) fn drop_all(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
     // Also what it only waits for.
-    let own = room.tracks.iter().filter(|(_, track)| track.subscribers.contains(&who));
+    let own = room.tracks.iter().filter(|(_, track)| track.subscribers.contains_key(&who));
     let sids: Vec<_> = own.map(|(sid, _)| sid.clone()).collect();
     for sid in sids {
         unsubscribe(room, who, &sid, turn);
@@ -153,7 +154,7 @@ fn reconcile(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     let is_wanted = member.wishes.subscribes(sid, member.auto_subscribe);
     let is_possible = track.publisher != who && member.permission.can_subscribe && !publisher.is_hidden();
     let is_allowed = member.is_recorder() || publisher.permissions.allow(sid, &member.identity);
-    let has_it = track.subscribers.contains(&who);
+    let has_it = track.subscribers.contains_key(&who);
     let publisher_sid = publisher.sid.clone();
     if is_possible && is_wanted {
         tell_allowed(room, who, publisher_sid, sid, is_allowed, turn);
@@ -176,7 +177,8 @@ fn tell_allowed(room: &mut Room, who: Number, publisher: String, sid: &str, is_a
 
 fn subscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.get_mut(sid) else { return };
-    track.subscribers.insert(who);
+    room.subscriptions = room.subscriptions.wrapping_add(1);
+    track.subscribers.insert(who, room.subscriptions);
     let (publisher, is_first) = (track.publisher, !track.is_told_of_subscriber);
     track.is_told_of_subscriber = true;
     if is_first {
@@ -215,7 +217,7 @@ fn place(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
 
 fn unsubscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     let (Some(track), Some(member)) = (room.tracks.get_mut(sid), room.members.get_mut(&who)) else { return };
-    if !track.subscribers.remove(&who) {
+    if track.subscribers.remove(&who).is_none() {
         return;
     }
     let publisher = track.publisher;
@@ -239,14 +241,14 @@ fn send_level(room: &Room, who: Number, sid: String, level: f32, turn: &mut Turn
 pub(crate) fn follows(room: &Room, who: Number, publisher: Number) -> bool {
     let Some(publisher) = room.members.get(&publisher) else { return false };
     let mut tracks = publisher.tracks.iter().filter_map(|sid| room.tracks.get(sid));
-    tracks.any(|track| track.subscribers.contains(&who))
+    tracks.any(|track| track.subscribers.contains_key(&who))
 }
 
 /// Everybody who gets any track of somebody's.
 pub(crate) fn followers(room: &Room, publisher: Number) -> std::collections::BTreeSet<Number> {
     let Some(publisher) = room.members.get(&publisher) else { return Default::default() };
     let tracks = publisher.tracks.iter().filter_map(|sid| room.tracks.get(sid));
-    tracks.flat_map(|track| track.subscribers.iter().copied()).collect()
+    tracks.flat_map(|track| track.subscribers.keys().copied()).collect()
 }
 
 /// How well somebody is connected, once that was looked at.
@@ -287,9 +289,10 @@ pub(crate) fn flush(room: &mut Room, turn: &mut Turn<'_>) {
         let Some(member) = room.members.get(&who) else { continue };
         let tracks = member.downs.iter().take(limits::DOWNS_MAX).filter_map(|(media, down)| {
             let track = room.tracks.get(&down.sid)?;
+            let subscription = *track.subscribers.get(&who)?;
             let publisher = room.members.get(&track.publisher)?;
             let stream = format!("{}|{}", publisher.sid, down.sid);
-            Some(media::Down { track: *media, stream, sid: down.sid.clone(), kind: track.kind() })
+            Some(media::Down { track: *media, stream, sid: down.sid.clone(), subscription, kind: track.kind() })
         });
         let tracks = tracks.collect();
         turn.out.media(Request::SetDown { session, tracks });
@@ -334,7 +337,7 @@ fn wanted(track: &Track, members: &BTreeMap<Number, Participant>) -> Layers {
     let is_wanted_whole = [track.is_shown_elsewhere, track.is_shown_elsewhere && track.backup.is_some()];
     // What does not come yet is for those who wait for it here.
     let mut wanted = is_wanted_whole.map(|is_it| is_it.then_some(Layer::High));
-    for member in track.subscribers.iter().filter_map(|who| members.get(who)) {
+    for member in track.subscribers.keys().filter_map(|who| members.get(who)) {
         let Settings { is_paused, layer, .. } = member.wishes.settings(&track.info, member.is_adaptive);
         let of_codec = &mut wanted[usize::from(backup::is_for(track, member))];
         *of_codec = (*of_codec).max(Some(layer).filter(|_| !is_paused));

@@ -1,6 +1,6 @@
 //! A published track, and one that is announced.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use livekit_protocol::{
     AddTrackRequest, AudioTrackFeature, BackupCodecPolicy, SimulcastCodecInfo, SubscribedCodec, SubscribedQuality,
@@ -21,7 +21,8 @@ pub(crate) struct Track {
     /// The same in its second codec, while that is published.
     pub(crate) backup: Option<Encoding>,
     pub(crate) info: TrackInfo,
-    pub(crate) subscribers: BTreeSet<Number>,
+    /// Who has subscribed to it, and the number of that subscription.
+    pub(crate) subscribers: BTreeMap<Number, u32>,
     pub(crate) demand: Demand,
     /// Whether the publisher knows that somebody watches.
     pub(crate) is_told_of_subscriber: bool,

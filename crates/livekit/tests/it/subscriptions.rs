@@ -83,6 +83,22 @@ fn who_chooses_gets_what_it_asks_for() {
 }
 
 #[test]
+fn who_lets_go_of_a_track_and_asks_again_gets_it_anew_and_who_asks_again_does_not() {
+    let mut lab = Lab::new();
+    let (cain, eve) = (lab.enter_as(by_hand("cain")), lab.enter("eve"));
+    let cam = lab.publish(&eve, camera("cam"));
+    let mut ask = |wanted: &[bool]| {
+        wanted.iter().for_each(|wanted| lab.say(&cain, subscribe(&cam, *wanted)));
+        lab.down_tracks(&cain)[0].subscription
+    };
+    let first = ask(&[true]);
+    assert_eq!(ask(&[true, true]), first);
+    let again = ask(&[false, true]);
+    assert_ne!(again, first);
+    assert_ne!(ask(&[false, false, true]), again);
+}
+
+#[test]
 fn a_wish_is_kept_for_a_track_that_comes_later() {
     let mut lab = Lab::new();
     let (cain, eve) = (lab.enter_as(by_hand("cain")), lab.enter("eve"));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use livekit::admin::{Answer, Refusal, Request as Admin};
 use livekit::config::{Config, Now};
 use livekit::join::{Join, Refused};
-use livekit::media::{Event, Kind, Request, Role, Section, SessionId, TrackId};
+use livekit::media::{Down, Event, Kind, Request, Role, Section, SessionId, TrackId};
 use livekit::output::{CloseReason, ConnectionId, Outbox, Output};
 use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
@@ -268,11 +268,16 @@ impl Lab {
 
     /// The sids that the packet path is to send to a client, by the last that it was told.
     pub fn downs(&self, client: &Client) -> Vec<String> {
+        self.down_tracks(client).iter().map(|down| down.sid.clone()).collect()
+    }
+
+    /// The same, whole.
+    pub fn down_tracks(&self, client: &Client) -> &[Down] {
         let told = self.media.iter().rev().find_map(|request| match request {
-            Request::SetDown { session, tracks } if *session == client.down => Some(tracks),
+            Request::SetDown { session, tracks } if *session == client.down => Some(&tracks[..]),
             _ => None,
         });
-        told.map(|tracks| tracks.iter().map(|down| down.sid.clone()).collect()).unwrap_or_default()
+        told.unwrap_or_default()
     }
 
     /// What the packet path calls a track, by what it was told to publish last.

@@ -395,6 +395,7 @@ impl Stage {
                 red: media.red.is_some(),
                 media_stream: down.stream.clone(),
                 track: down.sid.clone(),
+                subscription: down.subscription,
             };
             Some(Watched { stream: *stream, down })
         };

@@ -35,13 +35,16 @@ pub struct Down {
     pub media_stream: String,
     /// The track's name for the peer, 64 characters at most.
     pub track: String,
+    /// Where it is another one than before, the peer hears that the track was gone, and is there again.
+    pub subscription: u32,
 }
 
 impl Down {
-    /// Whether the peer has both for the same track, by one stream or another.
+    /// Whether the peer has both for the same track of the same subscription, by one stream or another.
     pub(super) fn is_same_track(&self, other: &Down) -> bool {
         let is_of_its_kind = self.codec.kind() == other.codec.kind();
-        is_of_its_kind && !self.track.is_empty() && self.media_stream == other.media_stream && self.track == other.track
+        let is_named_alike = self.media_stream == other.media_stream && self.track == other.track;
+        is_of_its_kind && !self.track.is_empty() && is_named_alike && self.subscription == other.subscription
     }
 }
 

@@ -31,13 +31,13 @@ pub fn options(wants_data: bool) -> ConferenceOptions {
 
 pub fn down(id: u64, codec: Codec) -> Down {
     let (media_stream, track) = (format!("PA_{id}|TR_{id}"), format!("TR_{id}"));
-    Down { id, codec, fmtp: String::new(), red: false, media_stream, track }
+    Down { id, codec, fmtp: String::new(), red: false, media_stream, track, subscription: 0 }
 }
 
 /// A room's session and a client of it.
 pub struct World {
     now: Instant,
-    peer: Peer,
+    pub peer: Peer,
     pub conference: Conference,
     client: Rtc,
     events: Vec<ChannelEvent>,

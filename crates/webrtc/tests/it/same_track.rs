@@ -40,3 +40,54 @@ fn check_taken_over(first: &Described, backup: &Described) {
     let before = ssrcs_of(&first.sections);
     assert!(ssrcs_of(&backup.sections).iter().all(|ssrc| !before.contains(ssrc)));
 }
+
+/// The track, subscribed to anew.
+fn again(down: &Down) -> Down {
+    Down { subscription: down.subscription + 1, ..down.clone() }
+}
+
+#[test]
+fn a_track_that_is_subscribed_to_anew_comes_in_another_section() {
+    let (first, context) = (down(1, Codec::Vp9), Context::new().unwrap());
+    let (mut peer, mut conference) = Conference::answerer(&context, Instant::now(), options(false)).unwrap();
+    let mut answer = |down: &Down| {
+        conference.set_downs(vec![down.clone()]).unwrap();
+        conference.answer(&mut peer, Instant::now(), CHROME).unwrap()
+    };
+    check_in_another(&answer(&first), &answer(&again(&first)));
+
+    let mut world = World::new(true, false);
+    world.conference.set_downs(vec![first.clone(), down(2, Codec::Vp8)]).unwrap();
+    world.we_offer().unwrap();
+    world.conference.set_downs(vec![first.clone()]).unwrap();
+    let before = world.we_offer().unwrap();
+    world.conference.set_downs(vec![again(&first)]).unwrap();
+    let offer = world.conference.offer(&mut world.peer).unwrap().unwrap();
+    // Where the first was nothing is now.
+    let flows = offer.lines().filter(|line| ["a=sendonly", "a=inactive"].contains(line));
+    assert_eq!(flows.collect::<Vec<_>>(), ["a=inactive", "a=sendonly"]);
+    assert!(matches!(downs_of(&before.sections)[..], [(1, "0")]), "{before:?}");
+}
+
+/// The section of the first is empty, and the second's SSRCs are others.
+fn check_in_another(first: &Described, second: &Described) {
+    let ([(1, before)], [(1, after)]) = (&downs_of(&first.sections)[..], &downs_of(&second.sections)[..]) else {
+        panic!("{first:?} {second:?}");
+    };
+    assert_ne!(before, after);
+    let before = ssrcs_of(&first.sections);
+    assert!(ssrcs_of(&second.sections).iter().all(|ssrc| !before.contains(ssrc)));
+}
+
+#[test]
+fn a_track_that_is_subscribed_to_anew_and_has_but_one_section_is_gone_first() {
+    let first = down(1, Codec::Vp9);
+    let mut world = World::new(true, false);
+    world.conference.set_downs(vec![first.clone()]).unwrap();
+    world.we_offer().unwrap();
+    world.conference.set_downs(vec![again(&first)]).unwrap();
+    let gone = world.we_offer().unwrap();
+    assert_eq!((downs_of(&gone.sections), gone.sections.len()), (vec![], 1));
+    let offer = world.conference.offer(&mut world.peer).unwrap().unwrap();
+    assert_eq!((offer.matches("m=").count(), offer.matches("a=msid:PA_1|TR_1 TR_1").count()), (1, 1), "{offer}");
+}

@@ -51,6 +51,7 @@ impl Test {
             track: *track,
             stream: "PA_1|TR_1".to_owned(),
             sid: format!("TR_{}", track.0),
+            subscription: 1,
             kind: Kind::Video,
         };
         self.ask(Request::SetDown { session: BOB, tracks: tracks.iter().map(down).collect() })

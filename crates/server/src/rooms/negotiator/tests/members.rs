@@ -55,7 +55,7 @@ impl Harness {
 
 fn watched(stream: u32, codec: Codec) -> Watched {
     let (media_stream, track) = (format!("PA_1|TR_{stream}"), format!("TR_{stream}"));
-    let down = Down { id: 0, codec, fmtp: String::new(), red: false, media_stream, track };
+    let down = Down { id: 0, codec, fmtp: String::new(), red: false, media_stream, track, subscription: 0 };
     Watched { stream: StreamId(stream), down }
 }
 
