@@ -75,7 +75,7 @@ pub const TOKEN_HOLDS: Duration = Duration::from_secs(600);
 /// How long somebody may take from joining to being connected.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 /// How long somebody whose path is lost may take to come back.
-pub const RESUME_WITHIN: Duration = Duration::from_secs(15);
+pub const RESUME_WITHIN: Duration = Duration::from_secs(10);
 
 /// Something is longer than what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -30,7 +30,6 @@ impl Quality {
     pub(crate) fn observe(&mut self, loss: f32, rtt: Duration, jitter: Duration) {
         let score = score(loss, rtt, jitter);
         self.worst = Some(self.worst.map_or(score, |worst| worst.min(score)));
-        self.is_lost = false;
     }
 
     pub(crate) fn set_lost(&mut self, is_lost: bool) {

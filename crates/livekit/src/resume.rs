@@ -10,11 +10,11 @@ use livekit_protocol::{
 
 use crate::directory::Number;
 use crate::join::Join;
-use crate::media::Request;
+use crate::media::{Request, SessionId};
 use crate::output::{CloseReason, ConnectionId};
 use crate::room::{Room, Timer};
 use crate::turn::Turn;
-use crate::{presence, subscribe};
+use crate::{presence, subscribe, tick};
 
 /// Gives a participant that is still there its new connection.
 pub(crate) fn resume(room: &mut Room, who: Number, join: Join, turn: &mut Turn<'_>) -> ConnectionId {
@@ -82,15 +82,35 @@ pub(crate) fn handle_sync_state(room: &mut Room, who: Number, state: &SyncState,
 }
 
 /// A path is lost. Its client is to come back by another one, and has some time for that.
-pub(crate) fn handle_lost(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+pub(crate) fn handle_lost(room: &mut Room, who: Number, session: SessionId, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get_mut(&who) else { return };
+    let Some(peer) = member.transports.peer_mut(session) else { return };
+    let is_news = !std::mem::replace(&mut peer.is_lost, true);
+    // Who has no signalling is told nothing, and cannot come back.
+    if !is_news || member.describes_once {
+        return;
+    }
     member.quality.set_lost(true);
+    if member.quality.look() {
+        tick::tell_quality(room, &[who], turn);
+    }
+    let Some(member) = room.members.get_mut(&who) else { return };
     room.timers.set_if_none(Timer::Resume(who), turn.now.at + crate::limits::RESUME_WITHIN);
     if member.reads_actions() && member.connection.is_some() {
         let message = presence::leave_request(member, DisconnectReason::ConnectionTimeout, Action::Resume);
         room.send(who, message, turn);
     }
     presence::disconnect(room, who, CloseReason::Resume, turn);
+}
+
+/// Somebody is heard by a path, perhaps again.
+pub(crate) fn handle_heard(room: &mut Room, who: Number, session: SessionId) {
+    let Some(member) = room.members.get_mut(&who) else { return };
+    member.transports.peer_mut(session).into_iter().for_each(|peer| peer.is_lost = false);
+    if !member.transports.is_lost() {
+        member.quality.set_lost(false);
+        room.timers.clear(&Timer::Resume(who));
+    }
 }
 
 /// What clients ask for to test themselves. It is about the one who asks, and nobody else.

@@ -458,8 +458,7 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
             let Some(member) = room.members.get_mut(&who) else { return };
             let Some(peer) = member.transports.peer_mut(session) else { return };
             peer.is_connected = true;
-            member.quality.set_lost(false);
-            room.timers.clear(&Timer::Resume(who));
+            resume::handle_heard(room, who, session);
             presence::handle_established(room, who, turn);
         }
         Event::ChannelsOpen { session } => {
@@ -470,7 +469,7 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
                 presence::handle_established(room, who, turn);
             }
         }
-        Event::Lost { .. } => resume::handle_lost(room, who, turn),
+        Event::Lost { session } => resume::handle_lost(room, who, session, turn),
         Event::Ended { .. } => {
             let action = Some(Action::Reconnect);
             presence::leave(room, who, DisconnectReason::ConnectionTimeout, action, turn);
@@ -489,7 +488,8 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
         }
         Event::Active { track, is_active, .. } => subscribe::handle_active(room, who, track, is_active, turn),
         Event::Unsupported { track, .. } => subscribe::handle_unsupported(room, who, track, turn),
-        Event::Quality { loss, rtt, jitter, .. } => {
+        Event::Quality { session, loss, rtt, jitter } => {
+            resume::handle_heard(room, who, session);
             if let Some(member) = room.members.get_mut(&who) {
                 member.quality.observe(loss, rtt, jitter);
             }

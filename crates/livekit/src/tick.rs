@@ -77,10 +77,15 @@ fn look_at_quality(room: &mut Room, turn: &mut Turn<'_>) {
         return;
     }
     room.timers.set(Timer::Quality, turn.now.at + limits::QUALITY_EVERY);
-    let mut news: BTreeMap<Number, Vec<ConnectionQualityInfo>> = BTreeMap::new();
     let active = room.members.values_mut().filter(|member| member.state == State::Active);
     let changed: Vec<_> = active.filter_map(|member| member.quality.look().then_some(member.number)).collect();
-    for who in changed {
+    tell_quality(room, &changed, turn);
+}
+
+/// Tells of how well somebody is connected: those who follow them, and themselves.
+pub(crate) fn tell_quality(room: &Room, of: &[Number], turn: &mut Turn<'_>) {
+    let mut news: BTreeMap<Number, Vec<ConnectionQualityInfo>> = BTreeMap::new();
+    for who in of.iter().copied() {
         let Some(info) = room.members.get(&who).and_then(subscribe::quality_info) else { continue };
         for reader in subscribe::followers(room, who).into_iter().chain([who]) {
             news.entry(reader).or_default().push(info.clone());

@@ -7,6 +7,8 @@ use crate::media::SessionId;
 pub(crate) struct Peer {
     pub(crate) id: SessionId,
     pub(crate) is_connected: bool,
+    /// Nothing has been heard of it for a while.
+    pub(crate) is_lost: bool,
     /// Whether data channels were agreed on; and whether they are open.
     pub(crate) has_data: bool,
     pub(crate) has_channels: bool,
@@ -28,7 +30,7 @@ pub(crate) struct Transports {
 
 impl Peer {
     pub(crate) fn new(id: SessionId, has_data: bool) -> Self {
-        Peer { id, is_connected: false, has_data, has_channels: false, offered: 0, asked: 0 }
+        Peer { id, is_connected: false, is_lost: false, has_data, has_channels: false, offered: 0, asked: 0 }
     }
 
     fn is_established(&self) -> bool {
@@ -63,6 +65,10 @@ impl Transports {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.publisher.iter().chain(&self.subscriber).any(|peer| peer.is_connected)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.publisher.iter().chain(&self.subscriber).any(|peer| peer.is_lost)
     }
 
     pub(crate) fn sessions(&self) -> Vec<SessionId> {

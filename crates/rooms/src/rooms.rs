@@ -309,7 +309,7 @@ impl Rooms {
             }
             Command::Inspect { session, token } => {
                 let session = self.session_by_id.get(&session).map(|key| &self.sessions[*key]);
-                let stats = session.map(|session| session.stats(&self.streams));
+                let stats = session.map(|session| session.stats(now, &self.streams));
                 self.events.push_back(Event::Stats { token, stats });
             }
         }

@@ -130,8 +130,9 @@ impl Session {
     }
 
     /// What was counted, and how its tracks stand.
-    pub fn stats(&self, streams: &Slab<Stream>) -> SessionStats {
+    pub fn stats(&self, now: Instant, streams: &Slab<Stream>) -> SessionStats {
         let mut stats = self.transport.stats.clone();
+        stats.silent_for = now.saturating_duration_since(self.transport.last_heard);
         stats.round_trip_ms = self.transport.rtt.map(|rtt| rtt.as_secs_f32() * 1e3);
         stats.estimate = self.transport.measured_estimate();
         self.ups.add_stats(&mut stats);

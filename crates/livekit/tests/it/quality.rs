@@ -6,7 +6,7 @@ use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{AddTrackRequest, ConnectionQualityInfo, SpeakerInfo, TrackSource, UpdateSubscription};
 
-use crate::support::{Client, Lab, microphone};
+use crate::support::{Client, Lab, microphone, well};
 
 fn speakers(lab: &mut Lab, client: &Client) -> Vec<SpeakerInfo> {
     let changes = lab.take(client).into_iter().filter_map(|message| match message {
@@ -116,6 +116,22 @@ fn how_well_somebody_is_connected_is_told_to_it_and_to_who_gets_its_tracks() {
     lab.hear(Event::Quality { session: other.down, loss: 0.2, rtt, jitter: Duration::ZERO });
     lab.advance_seconds(5);
     assert!(qualities(&mut lab, &adam).iter().all(|info| info.participant_sid != other.sid));
+}
+
+#[test]
+fn that_somebody_is_lost_is_told_at_once_and_that_it_is_back_with_the_next_look() {
+    let mut lab = Lab::new();
+    let (adam, eve) = (lab.enter("adam"), lab.enter("eve"));
+    lab.publish(&eve, microphone("mic"));
+    lab.advance_seconds(5);
+    lab.forget();
+    lab.hear(Event::Lost { session: eve.down });
+    let told = qualities(&mut lab, &adam);
+    assert_eq!((told.len(), told[0].quality()), (1, ConnectionQuality::Lost));
+    lab.hear(well(eve.down));
+    lab.advance_seconds(5);
+    let told = qualities(&mut lab, &adam);
+    assert_eq!((told.len(), told[0].quality()), (1, ConnectionQuality::Excellent));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use livekit::proto::{
     DisconnectReason, SimulateScenario, SyncState, TrackInfo, TrackPublishedResponse, UpdateSubscription,
 };
 
-use crate::support::{Client, Lab, a_join, camera};
+use crate::support::{Client, Lab, a_join, camera, well};
 
 fn again(client: &Client) -> Join {
     Join { reconnect: Some(client.sid.clone()), ..a_join(&client.identity) }
@@ -135,25 +135,55 @@ fn while_the_connection_is_away_others_hear_nothing() {
 }
 
 #[test]
-fn who_loses_its_path_is_told_to_come_back_and_has_fifteen_seconds() {
+fn who_loses_its_path_is_told_to_come_back_and_has_ten_seconds() {
     let mut lab = Lab::new();
     let eve = lab.enter("eve");
     lab.forget();
     lab.hear(Event::Lost { session: eve.down });
     assert_eq!(lab.take_leave(&eve).expect("a leave").action(), Action::Resume);
     assert_eq!(lab.closed(&eve), Some(CloseReason::Resume));
-    lab.advance_seconds(14);
+    lab.advance_seconds(9);
     let eve = resume(&mut lab, &eve);
     lab.advance_seconds(100);
     assert_eq!((lab.rooms.sizes().participants, lab.closed(&eve)), (1, None));
 }
 
 #[test]
-fn who_does_not_come_back_within_fifteen_seconds_has_left() {
+fn who_does_not_come_back_within_ten_seconds_has_left() {
     let mut lab = Lab::new();
     let eve = lab.enter("eve");
     lab.hear(Event::Lost { session: eve.down });
-    lab.advance_seconds(15);
+    lab.advance_seconds(10);
+    assert_eq!(lab.rooms.sizes().participants, 0);
+}
+
+#[test]
+fn who_is_heard_again_stays_and_may_be_lost_again() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    let up = lab.offer(&eve);
+    for _ in 0..2 {
+        lab.hear(Event::Lost { session: eve.down });
+        lab.advance_seconds(9);
+        lab.hear(well(eve.down));
+        lab.advance_seconds(60);
+        assert_eq!(lab.rooms.sizes().participants, 1);
+    }
+    // By one of two paths is not enough.
+    lab.hear(Event::Lost { session: eve.down });
+    lab.hear(well(up));
+    lab.advance_seconds(10);
+    assert_eq!(lab.rooms.sizes().participants, 0);
+}
+
+#[test]
+fn time_runs_from_when_a_path_was_lost_and_not_from_when_that_is_said_again() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    for _ in 0..2 {
+        lab.hear(Event::Lost { session: eve.down });
+        lab.advance_seconds(5);
+    }
     assert_eq!(lab.rooms.sizes().participants, 0);
 }
 

@@ -15,7 +15,7 @@ use livekit::proto::{
 };
 use proptest::prelude::*;
 
-use crate::support::{Client, Lab, a_join, camera};
+use crate::support::{Client, Lab, a_join, camera, well};
 
 const PEOPLE: usize = 6;
 /// Of each participant.
@@ -209,7 +209,7 @@ impl Walk {
                 for lost in self.people.values_mut().filter_map(|person| person.lost_for.as_mut()) {
                     *lost += seconds;
                 }
-                self.people.retain(|_, person| person.lost_for.is_none_or(|seconds| seconds < 15));
+                self.people.retain(|_, person| person.lost_for.is_none_or(|seconds| seconds < 10));
             }
         }
     }
@@ -253,6 +253,7 @@ impl Walk {
             return;
         }
         person.client.connection = back.connection;
+        self.lab.hear(well(person.client.down));
         (person.is_cut, person.lost_for) = (false, None);
         person.seen.clear();
     }
