@@ -128,6 +128,14 @@ export function sent(page) {
   });
 }
 
+/** How a page sends its sound, as "audio/opus": the answer's first. */
+export function soundSent(page) {
+  return page.evaluate(() => {
+    const { track } = window.room.localParticipant.getTrackPublication("microphone");
+    return track.sender.getParameters().codecs[0]?.mimeType;
+  });
+}
+
 /** Waits until some more of somebody's pictures are decoded, or of its sound is heard. */
 export async function flows(page, identity, source, seconds = 20) {
   const count = async () => {

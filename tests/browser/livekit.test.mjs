@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { launch, until } from "./browser.mjs";
-import { admin, enter, flows, hears, received, sent, show, token } from "./livekit.mjs";
+import { admin, enter, flows, hears, received, sent, show, soundSent, token } from "./livekit.mjs";
 import { serve } from "./server.mjs";
 
 let server, publisherBrowser, viewerBrowser;
@@ -48,6 +48,11 @@ for (const [mode, singlePeerConnection] of [["one peer connection", true], ["two
       await show(bob, "alice", 1280, 720);
       await flows(bob, "alice", "camera");
       await flows(bob, "alice", "microphone");
+    });
+
+    test("sound is sent with redundancy", async () => {
+      await until("audio/red", 20, async () => (await soundSent(alice)) === "audio/red");
+      assert.equal(await bob.evaluate(() => room.remoteParticipants.get("alice").getTrackPublication("microphone").mimeType), "audio/red");
     });
 
     test("who speaks is told", () => hears(bob, "activeSpeakersChanged", { speakers: ["alice"] }));

@@ -11,7 +11,7 @@ use super::spec::{ConferenceOptions, Down, Up, UpWish};
 use super::text::{Format, Head, message_bytes_max, write_data, write_media};
 use crate::Error;
 use crate::answer::{LAYERS_MAX, RemoteTransport, is_usable, remote_transport, tagged, write_refused};
-use crate::media::{Direction, Extension, Media};
+use crate::media::{Direction, Extension, Media, Red};
 use crate::sdp::{self, Description, Flow, Limits, Section, Setup};
 use crate::select;
 use crate::write::{Transport, Writer, token};
@@ -266,7 +266,9 @@ fn up(section: &Section<'_>, kind: Option<MediaKind>, before: Option<&Slot>, kno
     let first = wished.chain(before.map(|up| &up.media.codec)).find_map(|codec| of(&[*codec]));
     let media = first.or_else(|| of(&known.options.codecs))?;
     let rids = select::rids(section, LAYERS_MAX).into_iter().map(Into::into).collect();
-    let red = media.red.filter(|_| wish.is_none_or(|wish| wish.red));
+    // What comes first in an answer is what a browser sends, whatever its own order is.
+    let is_wished = |red: Red| Red { is_preferred: red.is_preferred || wish.is_some(), ..red };
+    let red = media.red.filter(|_| wish.is_none_or(|wish| wish.red)).map(is_wished);
     let media = Media { rids, red, rx: select::ssrcs(section), ..media };
     Some(Up { media, media_stream: media_stream.into(), cid: cid.into() })
 }

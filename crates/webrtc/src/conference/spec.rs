@@ -57,7 +57,7 @@ pub struct UpWish {
     pub codecs: Vec<Codec>,
     /// What the answer lists behind the one that is taken, for peers that take the codecs of a kind's first section for all.
     pub others: Vec<Codec>,
-    /// With redundancy (RFC 2198).
+    /// With redundancy (RFC 2198), which the peer is to send where it has it.
     pub red: bool,
     /// Opus is to fall silent with its speaker (RFC 7587 §6.1, `usedtx`).
     pub dtx: bool,

@@ -518,6 +518,14 @@ fn a_publisher_s_codec_redundancy_and_silence_are_as_wished() {
     assert_eq!(of(&listed, MediaKind::Video).media.codec, Codec::Vp8);
     assert_eq!(codecs(&listed), ["VP8", "H264", "VP9"]);
 
+    let audio_formats = |described: &Described| {
+        let line = described.sdp.lines().find(|line| line.starts_with("m=audio")).unwrap().to_owned();
+        line.split(' ').skip(3).take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(audio_formats(&plain), ["111", "63"], "as it is offered");
+    let redundant = answer(UpWish { cid: audio.cid.clone(), red: true, ..UpWish::default() });
+    assert_eq!(audio_formats(&redundant), ["63", "111"]);
+
     let wish = UpWish { cid: audio.cid, dtx: true, stereo: true, ..UpWish::default() };
     let wished = answer(wish);
     assert!(wished.sdp.contains(";usedtx=1;stereo=1\r\n"), "{}", wished.sdp);
