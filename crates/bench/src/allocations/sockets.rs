@@ -8,6 +8,7 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,7 +64,11 @@ struct Ahead {
 
 /// Puts the clock forward.
 #[derive(Debug)]
-struct Forward(Duration);
+struct Forward {
+    by: Duration,
+    /// It is told of when that is done: what comes by a socket meanwhile may be read before.
+    done: SyncSender<()>,
+}
 
 struct Scene {
     worker: WorkerHandle<Forward>,
@@ -176,8 +181,10 @@ impl Scene {
         Ok(Now { cpu: self.worker.cpu_time().context("the worker's CPU time")?, memory: memory()? })
     }
 
-    fn forward(&self, time: Duration) -> Result<()> {
-        self.mailbox.send(Forward(time)).ok().context("the worker takes no message")
+    fn forward(&self, by: Duration) -> Result<()> {
+        let (done, is_done) = mpsc::sync_channel(1);
+        self.mailbox.send(Forward { by, done }).ok().context("the worker takes no message")?;
+        is_done.recv_timeout(ANSWER_MAX).context("the worker does not put its clock forward")
     }
 }
 
@@ -243,8 +250,10 @@ impl Ahead {
 impl Service for Ahead {
     type Message = Forward;
 
-    fn handle_message(&mut self, _now: Instant, Forward(time): Forward, _out: &mut Outbox) {
-        self.ahead += time;
+    fn handle_message(&mut self, _now: Instant, Forward { by, done }: Forward, _out: &mut Outbox) {
+        self.ahead += by;
+        // Whoever waits no longer has given up.
+        let _ = done.send(());
     }
 }
 
