@@ -7,6 +7,7 @@ pub mod floor;
 pub mod pump;
 pub mod reflect;
 pub mod relay;
+pub mod rooms;
 
 mod comparison;
 mod sinks;

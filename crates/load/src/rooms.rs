@@ -12,6 +12,8 @@ mod lobby;
 mod publisher;
 mod report;
 mod service;
+#[cfg(test)]
+mod tests;
 mod viewer;
 
 use std::net::{Ipv4Addr, SocketAddr};

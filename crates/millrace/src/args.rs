@@ -262,6 +262,9 @@ pub enum Bench {
     /// Is a relay without rules, to be loaded by `millrace load relay`: what a relay's datagrams cost at least.
     #[command(after_help = RELAY_BENCH_EXAMPLES)]
     Relay(bench::relay::Args),
+    /// Hands one video to all who watch, and nothing else, to be loaded by `millrace load rooms`: what that costs at least.
+    #[command(after_help = ROOMS_BENCH_EXAMPLES)]
+    Rooms(bench::rooms::Args),
     /// Sends one HTTP stream to all who ask, and nothing else, to be loaded by `millrace load reflect`: what that costs at
     /// least.
     #[command(after_help = REFLECT_BENCH_EXAMPLES)]
@@ -273,6 +276,11 @@ pub enum Bench {
     #[command(after_help = PUMP_BENCH_EXAMPLES)]
     Pump(bench::pump::Args),
 }
+
+const ROOMS_BENCH_EXAMPLES: &str = "\
+Examples (for measurements only: whoever asks is let in):
+  millrace bench rooms
+  millrace load rooms --url http://127.0.0.1:8090 --server-pid $(pidof millrace)     loads it";
 
 const REFLECT_BENCH_EXAMPLES: &str = "\
 Examples:

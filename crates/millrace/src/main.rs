@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Bench { what: Bench::Fanout(args) } => bench::fanout::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Floor(args) } => bench::floor::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Relay(args) } => bench::relay::execute(&args).map(|never| match never {}),
+        Command::Bench { what: Bench::Rooms(args) } => bench::rooms::execute(&args).map(|never| match never {}),
         Command::Bench { what: Bench::Reflect(args) } => bench::reflect::execute(&args).map(|never| match never {}),
         Command::Bench { what: Bench::Allocations(args) } => bench::allocations::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Pump(args) } => bench::pump::execute(&args).map(|()| true),

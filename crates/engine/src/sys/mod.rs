@@ -30,7 +30,7 @@ mod thread;
 pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBatch, SendBatch};
 pub(crate) use epoll::is_broken;
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
-pub(crate) use eventfd::EventFd;
+pub use eventfd::EventFd;
 pub use group::{group_socket, join_group};
 pub use ktls::KernelTls;
 pub(crate) use ktls::{do_step, seal_in_kernel, unacknowledged};

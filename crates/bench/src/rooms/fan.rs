@@ -1,0 +1,271 @@
+//! The bare loop: a frame comes in, and goes out to each viewer.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use engine::CountersSnapshot;
+use engine::sys::{Epoll, EventFd, Interest, RecvBatch};
+use engine::udp::{SendQueue, UdpSocket, recv_batch};
+use srtp::{Opener, Sealer, SessionKeys};
+use webrtc::{Extension, Media, Output, Peer, Remote};
+use wire::rtp::{self, HeaderWriter, Kind, RtpHeader, RtpPacket};
+use wire::{LinkId, Outbox, Path, Seq, Token};
+
+/// Who has come in by the door.
+pub(super) enum Arrival {
+    /// Its answer is under way; whatever it sends comes to the fan.
+    Publisher(Box<Peer>),
+    Viewer(Box<Viewer>),
+}
+
+/// One viewer's copy of the video.
+pub(super) struct Viewer {
+    path: Path,
+    sealer: Sealer,
+    ssrc: u32,
+    payload_type: u8,
+    transport_cc: Option<u8>,
+    /// Extended sequence number of the next packet.
+    next_seq: u64,
+}
+
+impl Viewer {
+    /// `None` where its keys are none, or it gets nothing.
+    pub(super) fn new(media: &Media, keys: &SessionKeys, remote: SocketAddr) -> Option<Self> {
+        Some(Viewer {
+            path: path_to(remote),
+            sealer: Sealer::new(keys).ok()?,
+            ssrc: media.tx.first()?.0,
+            payload_type: media.payload_type,
+            transport_cc: media.extension_id(Extension::TransportCc),
+            next_seq: 1 << 16,
+        })
+    }
+
+    /// Writes the finished datagram for one packet of a frame, and returns its length.
+    fn write(&mut self, frame: &Frame, packet: usize, slot: &mut [u8]) -> usize {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let header = RtpHeader {
+            payload_type: self.payload_type,
+            marker: packet + 1 == frame.packets.len(),
+            seq: Seq(seq as u16),
+            timestamp: frame.timestamp,
+            ssrc: self.ssrc,
+        };
+        let Some(mut writer) = HeaderWriter::new(slot, &header) else { return 0 };
+        if let Some(id) = self.transport_cc {
+            writer.extension(id, &(seq as u16).to_be_bytes());
+        }
+        let header_len = writer.finish();
+        let (payload, is_padded) = frame.packet(packet);
+        if is_padded {
+            slot[0] |= PADDED;
+        }
+        self.sealer.seal_rtp_from(slot, header_len, payload, self.ssrc, seq)
+    }
+}
+
+/// The bit of a header that says that the payload ends in padding (RFC 3550 §5.1).
+const PADDED: u8 = 0x20;
+
+pub(super) fn path_to(remote: SocketAddr) -> Path {
+    Path { link: LinkId::datagrams(0), remote, local: None }
+}
+
+/// The packets of one frame, padded to one size so that they are one message.
+#[derive(Default)]
+struct Frame {
+    timestamp: u32,
+    /// Payloads as they came.
+    packets: Vec<Vec<u8>>,
+    size: usize,
+    /// Those of them that are shorter than `size`, padded.
+    padded: Vec<Option<Vec<u8>>>,
+}
+
+/// Of a frame whose end does not come: what came so far is sent.
+const PACKETS_MAX: usize = 256;
+
+impl Frame {
+    fn clear(&mut self) {
+        self.packets.clear();
+        self.padded.clear();
+    }
+
+    fn pad(&mut self) {
+        self.size = self.packets.iter().map(Vec::len).max().unwrap_or(0);
+        let padded = |payload: &Vec<u8>| {
+            let count @ 1..=255 = self.size - payload.len() else { return None };
+            let mut padded = payload.clone();
+            padded.resize(self.size - 1, 0);
+            padded.push(count as u8);
+            Some(padded)
+        };
+        self.padded = self.packets.iter().map(padded).collect();
+    }
+
+    /// A payload, and whether it is padded.
+    fn packet(&self, index: usize) -> (&[u8], bool) {
+        match &self.padded[index] {
+            Some(padded) => (padded, true),
+            None => (&self.packets[index], false),
+        }
+    }
+}
+
+/// Whose video it is.
+struct Publisher {
+    peer: Box<Peer>,
+    opener: Option<Opener>,
+}
+
+pub(super) struct Fan {
+    viewers_socket: UdpSocket,
+    publisher_socket: UdpSocket,
+    arrived: Receiver<Arrival>,
+    signal: Arc<EventFd>,
+    epoll: Epoll,
+    batch: RecvBatch,
+    publisher: Option<Publisher>,
+    viewers: Vec<Viewer>,
+    frame: Frame,
+    out: Outbox,
+    queue: SendQueue,
+    counts: CountersSnapshot,
+}
+
+const OUTBOX_BYTES: usize = 256 << 10;
+const PUBLISHER: u64 = 0;
+const ARRIVALS: u64 = 1;
+
+impl Fan {
+    pub(super) fn new(
+        viewers_socket: UdpSocket,
+        publisher_socket: UdpSocket,
+        arrived: Receiver<Arrival>,
+        signal: Arc<EventFd>,
+    ) -> Result<Self> {
+        let epoll = Epoll::new(2).context("open an epoll set")?;
+        epoll.add(publisher_socket.as_fd(), PUBLISHER, Interest::READ).context("watch the publisher's socket")?;
+        epoll.add(signal.as_fd(), ARRIVALS, Interest::READ).context("watch for arrivals")?;
+        Ok(Fan {
+            viewers_socket,
+            publisher_socket,
+            arrived,
+            signal,
+            epoll,
+            batch: recv_batch(true),
+            publisher: None,
+            viewers: Vec::new(),
+            frame: Frame::default(),
+            out: Outbox::new(OUTBOX_BYTES),
+            queue: SendQueue::default(),
+            counts: CountersSnapshot::default(),
+        })
+    }
+
+    pub(super) fn run(mut self) -> Result<Infallible> {
+        loop {
+            self.epoll.wait(None).context("wait for the publisher")?;
+            for index in 0..self.epoll.ready_count() {
+                match self.epoll.ready(index).map(|ready| ready.token) {
+                    Some(PUBLISHER) => self.receive(),
+                    _ => self.let_in(),
+                }
+            }
+        }
+    }
+
+    fn let_in(&mut self) {
+        self.signal.clear();
+        for arrival in self.arrived.try_iter() {
+            match arrival {
+                Arrival::Publisher(peer) => self.publisher = Some(Publisher { peer, opener: None }),
+                // Who comes again by the same address is another one.
+                Arrival::Viewer(viewer) => {
+                    self.viewers.retain(|known| known.path != viewer.path);
+                    self.viewers.push(*viewer);
+                }
+            }
+        }
+    }
+
+    /// Takes what the publisher has sent.
+    fn receive(&mut self) {
+        // What ICMP says is nothing to us.
+        self.batch.fill(&self.publisher_socket).ok();
+        let now = Instant::now();
+        for index in 0..self.batch.message_count() {
+            let Some(message) = self.batch.message(index) else { break };
+            let run = message.into_run(Token::default(), LinkId::datagrams(0), 0, usize::MAX);
+            for datagram in run.into_datagrams() {
+                let Some(publisher) = &mut self.publisher else { continue };
+                match rtp::classify(datagram.data) {
+                    Kind::Rtp if publisher.take(datagram.data, &mut self.frame) => {
+                        fan_out(&mut self.frame, &mut self.viewers, &mut self.out, |out| {
+                            self.queue.send_outbox(&mut self.viewers_socket, out, &mut self.counts);
+                            out.clear();
+                        });
+                    }
+                    Kind::Stun | Kind::Dtls => {
+                        publisher.answer(now, datagram.path.remote, datagram.data, &mut self.out);
+                        self.queue.send_outbox(&mut self.publisher_socket, &self.out, &mut self.counts);
+                        self.out.clear();
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.batch.clear();
+    }
+}
+
+impl Publisher {
+    /// Takes one packet; true where its frame is whole.
+    fn take(&mut self, data: &mut [u8], frame: &mut Frame) -> bool {
+        let Some(opener) = &mut self.opener else { return false };
+        let Ok(len) = opener.open_rtp(data) else { return false };
+        let Ok(packet) = RtpPacket::parse(&data[..len]) else { return false };
+        frame.timestamp = packet.timestamp();
+        frame.packets.push(packet.payload().to_vec());
+        packet.marker() || frame.packets.len() == PACKETS_MAX
+    }
+
+    /// Goes on with its handshake, and answers its checks.
+    fn answer(&mut self, now: Instant, remote: SocketAddr, data: &[u8], out: &mut Outbox) {
+        if self.peer.handle_datagram(now, Remote { addr: remote, tcp: false }, data).is_err() {
+            return;
+        }
+        loop {
+            match self.peer.poll() {
+                Output::Transmit { remote, data } => drop(out.push(&path_to(remote.addr), &data)),
+                Output::Connected { keys, .. } => self.opener = Opener::new(&keys).ok(),
+                Output::PathChanged(_) | Output::Channel(_) => {}
+                Output::Ended(_) | Output::Timeout(_) => return,
+            }
+        }
+    }
+}
+
+/// Writes the frame for each viewer.
+fn fan_out(frame: &mut Frame, viewers: &mut [Viewer], out: &mut Outbox, mut flush: impl FnMut(&mut Outbox)) {
+    frame.pad();
+    for viewer in viewers {
+        for packet in 0..frame.packets.len() {
+            if !out.has_room() {
+                flush(out);
+            }
+            let Some(slot) = out.slot() else { continue };
+            let len = viewer.write(frame, packet, slot);
+            out.commit(&viewer.path, len);
+        }
+    }
+    flush(out);
+    frame.clear();
+}
