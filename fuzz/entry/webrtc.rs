@@ -107,7 +107,7 @@ fn downs(round: usize) -> Vec<Down> {
     let down = |id: usize| {
         let codec = CODECS[id % CODECS.len()];
         let (media_stream, track) = (format!("PA_{id}|TR_{id}"), format!("TR_{id}"));
-        let subscription = if id == 5 { round as u32 / 2 } else { 0 };
+        let subscription = if id == 5 { round as u64 / 2 } else { 0 };
         Down { id: id as u64, codec, fmtp: String::new(), red: id.is_multiple_of(2), media_stream, track, subscription }
     };
     (0..6).filter(|id| !(round + id).is_multiple_of(3)).chain([6 + round]).map(down).collect()

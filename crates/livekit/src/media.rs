@@ -61,7 +61,7 @@ pub struct Down {
     /// The track's id in SDP, which is its sid.
     pub sid: String,
     /// Another one than before is a new subscription: the client has let go of the track, and is told of it anew.
-    pub subscription: u32,
+    pub subscription: u64,
     /// What it is.
     pub kind: Kind,
 }
@@ -282,8 +282,13 @@ pub enum Event {
         /// Which.
         session: SessionId,
     },
-    /// Nothing answers by its path; it may come back.
+    /// Nothing comes by its path any more; it may come back.
     Lost {
+        /// Which.
+        session: SessionId,
+    },
+    /// Something comes by it again.
+    Heard {
         /// Which.
         session: SessionId,
     },

@@ -70,6 +70,7 @@ pub(crate) fn put_in(room: &mut Room, moved: Moved, turn: &mut Turn<'_>) {
     member.wishes = Wishes::default();
     member.version += 1;
     let (is_dependent, is_active) = (member.is_dependent(), member.state == State::Active);
+    let is_lost = member.transports.is_lost();
     turn.directory.place(place, member.connection, &member.transports.sessions());
     room.has_been_joined |= !is_dependent;
     room.by_identity.insert(member.identity.clone(), who);
@@ -82,6 +83,9 @@ pub(crate) fn put_in(room: &mut Room, moved: Moved, turn: &mut Turn<'_>) {
     room.timers.set_if_none(Timer::Quality, turn.now.at + limits::QUALITY_EVERY);
     if !is_active {
         room.timers.set(Timer::Connect(who), turn.now.at + limits::CONNECT_WITHIN);
+    }
+    if is_lost {
+        room.timers.set(Timer::Resume(who), turn.now.at + limits::RESUME_WITHIN);
     }
     tell(room, who, turn);
     room.announce(who, When::Now, false, turn);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use livekit_protocol::client_info::Sdk;
+use livekit_protocol::encryption;
 use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
@@ -151,7 +152,9 @@ pub(crate) fn ups(room: &Room, who: Number, config: &Config) -> Vec<Up> {
 
 #[allow(deprecated, reason = "older clients say and read these fields")]
 fn up(cid: &str, info: &TrackInfo) -> Up {
-    let (red, dtx, stereo) = (!info.disable_red, !info.disable_dtx, info.stereo);
+    // What is encrypted from end to end cannot be taken apart here.
+    let red = !info.disable_red && info.encryption() == encryption::Type::None;
+    let (dtx, stereo) = (!info.disable_dtx, info.stereo);
     Up { cid: cid.to_owned(), codecs: Vec::new(), others: Vec::new(), red, dtx, stereo }
 }
 

@@ -10,6 +10,7 @@ use livekit_protocol::{
 
 use crate::directory::Number;
 use crate::join::Join;
+use crate::limits::RESUME_WITHIN;
 use crate::media::{Request, SessionId};
 use crate::output::{CloseReason, ConnectionId};
 use crate::room::{Room, Timer};
@@ -20,10 +21,10 @@ use crate::{presence, subscribe, tick};
 pub(crate) fn resume(room: &mut Room, who: Number, join: Join, turn: &mut Turn<'_>) -> ConnectionId {
     presence::disconnect(room, who, CloseReason::Replaced, turn);
     let connection = presence::connect(room, who, turn);
-    room.timers.clear(&Timer::Resume(who));
+    // However it went before: now its paths have time to be found.
+    room.timers.set(Timer::Resume(who), turn.now.at + RESUME_WITHIN);
     let Some(member) = room.members.get_mut(&who) else { return connection };
     member.ice_servers = join.ice_servers;
-    member.quality.set_lost(false);
     let response = ReconnectResponse {
         ice_servers: member.ice_servers.clone(),
         server_info: Some(presence::server_info(turn.config)),
@@ -81,21 +82,24 @@ pub(crate) fn handle_sync_state(room: &mut Room, who: Number, state: &SyncState,
     }
 }
 
-/// A path is lost. Its client is to come back by another one, and has some time for that.
+/// Nothing comes by a path any more. Its client is to come back by another one, and has some time for that.
 pub(crate) fn handle_lost(room: &mut Room, who: Number, session: SessionId, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get_mut(&who) else { return };
-    let Some(peer) = member.transports.peer_mut(session) else { return };
-    let is_news = !std::mem::replace(&mut peer.is_lost, true);
+    member.transports.peer_mut(session).into_iter().for_each(|peer| peer.is_lost = true);
     // Who has no signalling is told nothing, and cannot come back.
-    if !is_news || member.describes_once {
+    if member.describes_once {
         return;
     }
     member.quality.set_lost(true);
     if member.quality.look() {
         tick::tell_quality(room, &[who], turn);
     }
-    let Some(member) = room.members.get_mut(&who) else { return };
-    room.timers.set_if_none(Timer::Resume(who), turn.now.at + crate::limits::RESUME_WITHIN);
+    // Who is coming back is not sent away from that.
+    if room.timers.has(&Timer::Resume(who)) {
+        return;
+    }
+    room.timers.set(Timer::Resume(who), turn.now.at + RESUME_WITHIN);
+    let Some(member) = room.members.get(&who) else { return };
     if member.reads_actions() && member.connection.is_some() {
         let message = presence::leave_request(member, DisconnectReason::ConnectionTimeout, Action::Resume);
         room.send(who, message, turn);
@@ -103,13 +107,20 @@ pub(crate) fn handle_lost(room: &mut Room, who: Number, session: SessionId, turn
     presence::disconnect(room, who, CloseReason::Resume, turn);
 }
 
-/// Somebody is heard by a path, perhaps again.
+/// Something comes by a path, perhaps again.
 pub(crate) fn handle_heard(room: &mut Room, who: Number, session: SessionId) {
     let Some(member) = room.members.get_mut(&who) else { return };
     member.transports.peer_mut(session).into_iter().for_each(|peer| peer.is_lost = false);
     if !member.transports.is_lost() {
         member.quality.set_lost(false);
         room.timers.clear(&Timer::Resume(who));
+    }
+}
+
+/// Who was lost, or came back, has had its time.
+pub(crate) fn handle_timeout(room: &mut Room, who: Number, turn: &mut Turn<'_>) {
+    if room.members.get(&who).is_some_and(|member| member.transports.is_lost()) {
+        presence::leave(room, who, DisconnectReason::ConnectionTimeout, Some(Action::Reconnect), turn);
     }
 }
 

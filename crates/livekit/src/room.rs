@@ -55,8 +55,6 @@ pub(crate) struct Room {
     pub(crate) forwards: Vec<Forward>,
     /// Whose set of tracks has changed since the packet path was told.
     pub(crate) changed_downs: BTreeSet<Number>,
-    /// The number of the last subscription.
-    pub(crate) subscriptions: u32,
     pub(crate) has_been_joined: bool,
     /// Whether viewers are not told of to others; it stays so once it is.
     pub(crate) is_livestream: bool,
@@ -124,7 +122,6 @@ impl Room {
             behind: Behind::default(),
             forwards: Vec::new(),
             changed_downs: BTreeSet::new(),
-            subscriptions: 0,
             has_been_joined: false,
             is_livestream: false,
             is_closed: false,

@@ -435,6 +435,7 @@ fn session_of(event: &Event) -> Option<SessionId> {
         | Event::Connected { session }
         | Event::ChannelsOpen { session }
         | Event::Lost { session }
+        | Event::Heard { session }
         | Event::Ended { session }
         | Event::Data { session, .. }
         | Event::Behind { session, .. }
@@ -470,6 +471,7 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
             }
         }
         Event::Lost { session } => resume::handle_lost(room, who, session, turn),
+        Event::Heard { session } => resume::handle_heard(room, who, session),
         Event::Ended { .. } => {
             let action = Some(Action::Reconnect);
             presence::leave(room, who, DisconnectReason::ConnectionTimeout, action, turn);
@@ -488,8 +490,7 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
         }
         Event::Active { track, is_active, .. } => subscribe::handle_active(room, who, track, is_active, turn),
         Event::Unsupported { track, .. } => subscribe::handle_unsupported(room, who, track, turn),
-        Event::Quality { session, loss, rtt, jitter } => {
-            resume::handle_heard(room, who, session);
+        Event::Quality { loss, rtt, jitter, .. } => {
             if let Some(member) = room.members.get_mut(&who) {
                 member.quality.observe(loss, rtt, jitter);
             }

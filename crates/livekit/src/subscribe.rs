@@ -177,8 +177,7 @@ fn tell_allowed(room: &mut Room, who: Number, publisher: String, sid: &str, is_a
 
 fn subscribe(room: &mut Room, who: Number, sid: &str, turn: &mut Turn<'_>) {
     let Some(track) = room.tracks.get_mut(sid) else { return };
-    room.subscriptions = room.subscriptions.wrapping_add(1);
-    track.subscribers.insert(who, room.subscriptions);
+    track.subscribers.insert(who, turn.directory.number());
     let (publisher, is_first) = (track.publisher, !track.is_told_of_subscriber);
     track.is_told_of_subscriber = true;
     if is_first {

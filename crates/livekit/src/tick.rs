@@ -14,7 +14,7 @@ use crate::directory::Number;
 use crate::limits;
 use crate::room::{Room, Timer};
 use crate::turn::Turn;
-use crate::{behind, presence, subscribe};
+use crate::{behind, presence, resume, subscribe};
 
 pub(crate) fn handle_timeout(room: &mut Room, turn: &mut Turn<'_>) {
     while let Some(timer) = room.timers.pop(turn.now.at) {
@@ -28,7 +28,7 @@ pub(crate) fn handle_timeout(room: &mut Room, turn: &mut Turn<'_>) {
             Timer::Connect(who) => {
                 presence::leave(room, who, DisconnectReason::JoinFailure, Some(Action::Disconnect), turn);
             }
-            Timer::Resume(who) => presence::leave(room, who, DisconnectReason::ConnectionTimeout, None, turn),
+            Timer::Resume(who) => resume::handle_timeout(room, who, turn),
             Timer::Behind(session) => behind::give_up(room, session, turn),
             Timer::Demand(track) => subscribe::tell_demand(room, track, turn),
         }

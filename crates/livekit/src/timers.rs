@@ -43,6 +43,11 @@ impl<T: Ord + Clone> Timers<T> {
         }
     }
 
+    /// Whether it is due at some time.
+    pub(crate) fn has(&self, what: &T) -> bool {
+        self.when.contains_key(what)
+    }
+
     pub(crate) fn first(&self) -> Option<Instant> {
         self.in_order.first().map(|(at, _)| *at)
     }

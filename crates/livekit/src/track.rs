@@ -22,7 +22,7 @@ pub(crate) struct Track {
     pub(crate) backup: Option<Encoding>,
     pub(crate) info: TrackInfo,
     /// Who has subscribed to it, and the number of that subscription.
-    pub(crate) subscribers: BTreeMap<Number, u32>,
+    pub(crate) subscribers: BTreeMap<Number, u64>,
     pub(crate) demand: Demand,
     /// Whether the publisher knows that somebody watches.
     pub(crate) is_told_of_subscriber: bool,

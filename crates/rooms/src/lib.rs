@@ -33,6 +33,7 @@ mod sent;
 mod session;
 pub mod settings;
 mod shares;
+mod silence;
 pub mod spec;
 mod stream;
 mod transport;

@@ -309,7 +309,7 @@ impl Rooms {
             }
             Command::Inspect { session, token } => {
                 let session = self.session_by_id.get(&session).map(|key| &self.sessions[*key]);
-                let stats = session.map(|session| session.stats(now, &self.streams));
+                let stats = session.map(|session| session.stats(&self.streams));
                 self.events.push_back(Event::Stats { token, stats });
             }
         }
@@ -560,6 +560,7 @@ impl Rooms {
         sessions[key].handle_timeout(&mut io);
         self.take_wishes(now);
         self.sessions[key].tell_of_pauses(&self.streams, &mut self.events);
+        self.sessions[key].tell_of_silence(now, &mut self.events);
         self.reschedule(key);
     }
 

@@ -15,6 +15,7 @@ use crate::downs::Downs;
 use crate::drops::DropReason;
 use crate::io::Io;
 use crate::settings::Settings;
+use crate::silence::Silence;
 use crate::spec::{Event, LayerLimit, PeerSpec, SessionId, SessionStats};
 use crate::stream::Stream;
 use crate::transport::Transport;
@@ -38,6 +39,8 @@ pub struct Session {
     pub handshakes: Budget,
     /// Answers its peer's checks, once they are known.
     pub consent: Option<Consent>,
+    /// Of a member: whether it is heard.
+    pub silence: Silence,
 }
 
 impl Session {
@@ -55,6 +58,7 @@ impl Session {
             timer: None,
             handshakes: Budget::new(now),
             consent: None,
+            silence: Silence::default(),
         })
     }
 
@@ -106,7 +110,8 @@ impl Session {
     /// When `handle_timeout` next has work.
     pub fn poll_timeout(&self, settings: &Settings) -> Instant {
         let idle_at = self.transport.last_heard + settings.idle_timeout;
-        let deadlines = [self.ups.poll_timeout(), self.downs.poll_timeout()];
+        let silent_at = self.is_member.then(|| self.silence.due(self.transport.last_heard));
+        let deadlines = [self.ups.poll_timeout(), self.downs.poll_timeout(), silent_at];
         deadlines.into_iter().flatten().fold(idle_at, Instant::min)
     }
 
@@ -129,10 +134,17 @@ impl Session {
         }
     }
 
+    /// Tells of a member that is not heard any more, or again.
+    pub fn tell_of_silence(&mut self, now: Instant, events: &mut VecDeque<Event>) {
+        if self.is_member {
+            let news = self.silence.look(now, self.transport.last_heard);
+            events.extend(news.map(|on| Event::Silent { session: self.id, on }));
+        }
+    }
+
     /// What was counted, and how its tracks stand.
-    pub fn stats(&self, now: Instant, streams: &Slab<Stream>) -> SessionStats {
+    pub fn stats(&self, streams: &Slab<Stream>) -> SessionStats {
         let mut stats = self.transport.stats.clone();
-        stats.silent_for = now.saturating_duration_since(self.transport.last_heard);
         stats.round_trip_ms = self.transport.rtt.map(|rtt| rtt.as_secs_f32() * 1e3);
         stats.estimate = self.transport.measured_estimate();
         self.ups.add_stats(&mut stats);

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use wire::codec::{Codec, Profile};
 use wire::{Bitrate, Path};
@@ -321,6 +320,13 @@ pub enum Event {
         /// Or again.
         on: bool,
     },
+    /// Nothing comes from a member's peer, or something comes again (`silence`).
+    Silent {
+        /// Which session.
+        session: SessionId,
+        /// Or again.
+        on: bool,
+    },
     /// Answers `Command::Inspect`.
     Stats {
         /// The question's.
@@ -383,8 +389,6 @@ pub struct SessionStats {
     pub loss: f32,
     /// By the peer's last report.
     pub round_trip_ms: Option<f32>,
-    /// Since it was heard: its media, its reports, or its checks of the path.
-    pub silent_for: Duration,
     /// What the path to the peer carries, where the peer gives feedback.
     pub estimate: Option<Bitrate>,
     /// For each video track: the layer sent now and the one aimed at.

@@ -56,6 +56,8 @@ const NEGOTIATOR_MAILBOX: usize = 8_192;
 const WORKER_MAILBOX: usize = 8_192;
 /// A peer whose checks are the only sign of life may miss one, and is not forgotten.
 const CONSENTS_PER_IDLE_TIMEOUT: u32 = 6;
+/// And is not taken for silent.
+const CONSENT_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// How long a TCP connection may take to show by an ICE check that it belongs to a session. Clients check at once.
 const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// Packet batches that are kept for reuse, per worker.
@@ -356,7 +358,7 @@ impl Part {
         let negotiator = negotiator::Settings {
             candidates: udp.into_iter().chain(tcp).collect(),
             sessions_max: config.rooms.sessions_max,
-            consent_interval: config.rooms.idle_timeout / CONSENTS_PER_IDLE_TIMEOUT,
+            consent_interval: (config.rooms.idle_timeout / CONSENTS_PER_IDLE_TIMEOUT).min(CONSENT_INTERVAL_MAX),
             ..negotiator::Settings::default()
         };
         let (inputs, receiver) = mailbox(NEGOTIATOR_MAILBOX).context("making a mailbox")?;

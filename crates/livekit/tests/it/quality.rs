@@ -6,7 +6,7 @@ use livekit::proto::signal_request::Message as Signal;
 use livekit::proto::signal_response::Message;
 use livekit::proto::{AddTrackRequest, ConnectionQualityInfo, SpeakerInfo, TrackSource, UpdateSubscription};
 
-use crate::support::{Client, Lab, microphone, well};
+use crate::support::{Client, Lab, microphone};
 
 fn speakers(lab: &mut Lab, client: &Client) -> Vec<SpeakerInfo> {
     let changes = lab.take(client).into_iter().filter_map(|message| match message {
@@ -128,7 +128,7 @@ fn that_somebody_is_lost_is_told_at_once_and_that_it_is_back_with_the_next_look(
     lab.hear(Event::Lost { session: eve.down });
     let told = qualities(&mut lab, &adam);
     assert_eq!((told.len(), told[0].quality()), (1, ConnectionQuality::Lost));
-    lab.hear(well(eve.down));
+    lab.hear(Event::Heard { session: eve.down });
     lab.advance_seconds(5);
     let told = qualities(&mut lab, &adam);
     assert_eq!((told.len(), told[0].quality()), (1, ConnectionQuality::Excellent));

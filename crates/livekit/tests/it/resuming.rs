@@ -9,7 +9,7 @@ use livekit::proto::{
     DisconnectReason, SimulateScenario, SyncState, TrackInfo, TrackPublishedResponse, UpdateSubscription,
 };
 
-use crate::support::{Client, Lab, a_join, camera, well};
+use crate::support::{Client, Lab, a_join, camera};
 
 fn again(client: &Client) -> Join {
     Join { reconnect: Some(client.sid.clone()), ..a_join(&client.identity) }
@@ -144,6 +144,7 @@ fn who_loses_its_path_is_told_to_come_back_and_has_ten_seconds() {
     assert_eq!(lab.closed(&eve), Some(CloseReason::Resume));
     lab.advance_seconds(9);
     let eve = resume(&mut lab, &eve);
+    lab.hear(Event::Heard { session: eve.down });
     lab.advance_seconds(100);
     assert_eq!((lab.rooms.sizes().participants, lab.closed(&eve)), (1, None));
 }
@@ -158,6 +159,41 @@ fn who_does_not_come_back_within_ten_seconds_has_left() {
 }
 
 #[test]
+fn who_comes_back_has_ten_seconds_more_until_it_is_heard_and_then_joins_anew() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    lab.hear(Event::Lost { session: eve.down });
+    lab.advance_seconds(9);
+    let eve = resume(&mut lab, &eve);
+    lab.advance_seconds(9);
+    assert_eq!((lab.rooms.sizes().participants, lab.closed(&eve)), (1, None));
+    lab.forget();
+    lab.advance_seconds(1);
+    assert_eq!(lab.rooms.sizes().participants, 0);
+    assert_eq!(lab.take_leave(&eve).expect("a leave").action(), Action::Reconnect);
+}
+
+#[test]
+fn who_is_coming_back_is_not_sent_away_from_that_by_what_is_lost_meanwhile() {
+    for is_told_first in [true, false] {
+        let mut lab = Lab::new();
+        let eve = lab.enter("eve");
+        let up = lab.offer(&eve);
+        if is_told_first {
+            lab.hear(Event::Lost { session: eve.down });
+        }
+        let eve = resume(&mut lab, &eve);
+        lab.hear(Event::Lost { session: up });
+        lab.hear(Event::Lost { session: eve.down });
+        assert_eq!(lab.closed(&eve), None);
+        lab.hear(Event::Heard { session: eve.down });
+        lab.hear(Event::Heard { session: up });
+        lab.advance_seconds(60);
+        assert_eq!((lab.rooms.sizes().participants, lab.closed(&eve)), (1, None));
+    }
+}
+
+#[test]
 fn who_is_heard_again_stays_and_may_be_lost_again() {
     let mut lab = Lab::new();
     let eve = lab.enter("eve");
@@ -165,25 +201,14 @@ fn who_is_heard_again_stays_and_may_be_lost_again() {
     for _ in 0..2 {
         lab.hear(Event::Lost { session: eve.down });
         lab.advance_seconds(9);
-        lab.hear(well(eve.down));
+        lab.hear(Event::Heard { session: eve.down });
         lab.advance_seconds(60);
         assert_eq!(lab.rooms.sizes().participants, 1);
     }
     // By one of two paths is not enough.
     lab.hear(Event::Lost { session: eve.down });
-    lab.hear(well(up));
+    lab.hear(Event::Heard { session: up });
     lab.advance_seconds(10);
-    assert_eq!(lab.rooms.sizes().participants, 0);
-}
-
-#[test]
-fn time_runs_from_when_a_path_was_lost_and_not_from_when_that_is_said_again() {
-    let mut lab = Lab::new();
-    let eve = lab.enter("eve");
-    for _ in 0..2 {
-        lab.hear(Event::Lost { session: eve.down });
-        lab.advance_seconds(5);
-    }
     assert_eq!(lab.rooms.sizes().participants, 0);
 }
 

@@ -41,11 +41,6 @@ pub struct Client {
     pub down: SessionId,
 }
 
-/// That a session is heard, and does well.
-pub fn well(session: SessionId) -> Event {
-    Event::Quality { session, loss: 0.0, rtt: Duration::from_millis(20), jitter: Duration::ZERO }
-}
-
 impl Lab {
     pub fn new() -> Self {
         Self::with(|_| {})

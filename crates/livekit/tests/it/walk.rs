@@ -15,7 +15,7 @@ use livekit::proto::{
 };
 use proptest::prelude::*;
 
-use crate::support::{Client, Lab, a_join, camera, well};
+use crate::support::{Client, Lab, a_join, camera};
 
 const PEOPLE: usize = 6;
 /// Of each participant.
@@ -253,7 +253,7 @@ impl Walk {
             return;
         }
         person.client.connection = back.connection;
-        self.lab.hear(well(person.client.down));
+        self.lab.hear(Event::Heard { session: person.client.down });
         (person.is_cut, person.lost_for) = (false, None);
         person.seen.clear();
     }

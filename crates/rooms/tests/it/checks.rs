@@ -70,17 +70,36 @@ fn checks_over_tcp_are_the_negotiators() {
     assert!(!is_answered(&mut world, tcp));
 }
 
-#[test]
-fn who_sends_nothing_but_checks_is_not_silent() {
-    let mut world = world();
-    for _ in 0..40 {
+/// Lets so many seconds pass, with a check of Ann's every two; what control has heard.
+fn pass(world: &mut World, seconds: u64) -> Vec<Event> {
+    for _ in 0..seconds / 2 {
         world.now += Duration::from_secs(2);
-        is_answered(&mut world, place(ANN));
+        is_answered(world, place(ANN));
         while let Some(at) = world.rooms.poll_timeout().filter(|at| *at <= world.now) {
             world.rooms.handle_timeout(at.max(world.now), &mut world.out);
             world.out.clear();
         }
     }
-    let ended: Vec<Event> = std::iter::from_fn(|| world.rooms.poll_event()).collect();
-    assert!(matches!(ended[..], [Event::SessionEnded { session: BEN, reason: EndReason::Silent }]), "{ended:?}");
+    std::iter::from_fn(|| world.rooms.poll_event()).collect()
+}
+
+#[test]
+fn who_sends_nothing_but_checks_is_not_silent() {
+    let mut world = world();
+    let told = pass(&mut world, 80);
+    let [Event::Silent { session: BEN, on: true }, Event::SessionEnded { session: BEN, reason }] = told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(reason, EndReason::Silent);
+}
+
+#[test]
+fn who_is_not_heard_for_twelve_seconds_is_told_of_and_so_is_that_it_is_heard_again() {
+    let mut world = world();
+    assert!(pass(&mut world, 10).is_empty());
+    let told = pass(&mut world, 6);
+    assert!(matches!(told[..], [Event::Silent { session: BEN, on: true }]), "{told:?}");
+    world.command(Command::Consent { session: BEN });
+    let told = pass(&mut world, 4);
+    assert!(matches!(told[..], [Event::Silent { session: BEN, on: false }]), "{told:?}");
 }

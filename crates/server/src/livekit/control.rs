@@ -34,8 +34,6 @@ use crate::worker::Message;
 const AGAIN: Duration = Duration::from_millis(5);
 /// How often it is looked how well sessions do, and how many are asked at once: each answer alone would wake three threads.
 const QUALITY_EVERY: Duration = Duration::from_secs(5);
-/// Who is not heard for so long has lost its path: peers check theirs every few seconds.
-const LOST_AFTER: Duration = Duration::from_secs(10);
 const LOOKS_AT_ONCE: usize = 128;
 
 counters! {
@@ -172,6 +170,7 @@ impl Control {
         let events = match event {
             spec::Event::Levels(levels) => self.stage().handle_levels(levels),
             spec::Event::Paused { session, stream, on } => self.stage().handle_pause(*session, *stream, *on),
+            spec::Event::Silent { session, on } => Stage::handle_silence(*session, *on),
             _ => return,
         };
         self.tell(events);
@@ -210,9 +209,6 @@ impl Control {
 
     async fn look_at(&self, session: SessionId, worker: WorkerId) {
         if let Some(stats) = self.broadcasts.inspect(worker, Stage::spec_id(session)).await {
-            if stats.silent_for >= LOST_AFTER {
-                return self.hub.handle_media(Event::Lost { session });
-            }
             let rtt = Duration::from_secs_f32(stats.round_trip_ms.unwrap_or_default().max(0.0) / 1_000.0);
             self.hub.handle_media(Event::Quality { session, loss: stats.loss, rtt, jitter: Duration::ZERO });
         }

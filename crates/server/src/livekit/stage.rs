@@ -227,6 +227,12 @@ impl Stage {
         vec![Event::Active { session: SessionId(session), track: *track, is_active: !on }]
     }
 
+    /// Takes that nothing comes from somebody, or something comes again.
+    pub fn handle_silence(session: spec::SessionId, on: bool) -> Vec<Event> {
+        let session = session.0.checked_sub(SESSIONS_FROM).map(SessionId);
+        session.map(|session| if on { Event::Lost { session } } else { Event::Heard { session } }).into_iter().collect()
+    }
+
     /// The next command to a worker.
     pub fn poll_command(&mut self) -> Option<(WorkerId, Command)> {
         self.commands.pop_front()
@@ -346,9 +352,12 @@ impl Stage {
     fn set_down(&mut self, session: SessionId, tracks: Vec<livekit::media::Down>) -> Option<Event> {
         let entry = self.sessions.get_mut(&session)?;
         let worker = entry.worker;
-        entry.choices.retain(|track, _| tracks.iter().any(|down| down.track == *track));
-        let is_new = |down: &&livekit::media::Down| !entry.wanted.iter().any(|known| known.track == down.track);
-        let new: Vec<TrackId> = tracks.iter().filter(is_new).map(|down| down.track).collect();
+        let is_known = |down: &livekit::media::Down| {
+            entry.wanted.iter().any(|known| (known.track, known.subscription) == (down.track, down.subscription))
+        };
+        let new: Vec<TrackId> = tracks.iter().filter(|down| !is_known(down)).map(|down| down.track).collect();
+        // Of a new subscription nothing was chosen yet, whatever was of the last one.
+        entry.choices.retain(|track, _| !new.contains(track) && tracks.iter().any(|down| down.track == *track));
         entry.wanted = tracks;
         for down in &entry.wanted {
             let Some(Track { stream, media, spread, .. }) = self.tracks.get_mut(&down.track) else { continue };

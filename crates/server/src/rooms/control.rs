@@ -360,7 +360,7 @@ impl RoomsControl {
             // This is for the negotiator.
             Event::SessionEnded { .. } => {}
             // Of conferences alone.
-            Event::Levels(_) | Event::Layers { .. } | Event::Paused { .. } => {}
+            Event::Levels(_) | Event::Layers { .. } | Event::Paused { .. } | Event::Silent { .. } => {}
         }
     }
 

@@ -36,7 +36,7 @@ pub struct Down {
     /// The track's name for the peer, 64 characters at most.
     pub track: String,
     /// Where it is another one than before, the peer hears that the track was gone, and is there again.
-    pub subscription: u32,
+    pub subscription: u64,
 }
 
 impl Down {

@@ -116,7 +116,13 @@ where
                 }
             }
             // These are for the control plane.
-            Input::Event(Event::Stats { .. } | Event::Levels(_) | Event::Layers { .. } | Event::Paused { .. }) => {}
+            Input::Event(
+                Event::Stats { .. }
+                | Event::Levels(_)
+                | Event::Layers { .. }
+                | Event::Paused { .. }
+                | Event::Silent { .. },
+            ) => {}
             Input::Request(request) => self.handle_request(now, request),
         }
     }
