@@ -255,6 +255,27 @@ fn choices_are_the_layers_of_qualities_and_hold_together() {
 }
 
 #[test]
+fn of_a_new_subscription_nothing_is_chosen_yet() {
+    let mut test = Test::with_track(Role::Subscriber);
+    let down = |subscription| Down {
+        track: TRACK,
+        stream: "PA_1|TR_1".to_owned(),
+        sid: "TR_1".to_owned(),
+        subscription,
+        kind: Kind::Video,
+    };
+    let want = |test: &mut Test, subscription| {
+        test.ask(Request::SetDown { session: BOB, tracks: vec![down(subscription)] });
+        test.asked()
+    };
+    want(&mut test, 1);
+    test.ask(Request::Pause { session: BOB, track: TRACK, is_paused: true });
+    assert_eq!(test.asked(), ["1 choose true 255"]);
+    assert_eq!(want(&mut test, 1), ["1 downs 1"]);
+    assert_eq!(want(&mut test, 2), ["1 choose false 255", "1 downs 1"]);
+}
+
+#[test]
 fn where_no_worker_has_room_nobody_is_let_in() {
     let mut test = Test::new();
     test.stage.sessions_max = 1;
