@@ -280,7 +280,7 @@ pub enum Bench {
 const ROOMS_BENCH_EXAMPLES: &str = "\
 Examples (for measurements only: whoever asks is let in):
   millrace bench rooms
-  millrace load rooms --url http://127.0.0.1:8090 --server-pid $(pidof millrace)     loads it";
+  millrace load rooms --url http://127.0.0.1:8090     loads it";
 
 const REFLECT_BENCH_EXAMPLES: &str = "\
 Examples:

@@ -115,14 +115,8 @@ where
                     self.remove(key, EndReason::Worker(reason));
                 }
             }
-            // These are for the control plane.
-            Input::Event(
-                Event::Stats { .. }
-                | Event::Levels(_)
-                | Event::Layers { .. }
-                | Event::Paused { .. }
-                | Event::Silent { .. },
-            ) => {}
+            // What workers tell of else is for the control plane.
+            Input::Event(_) => {}
             Input::Request(request) => self.handle_request(now, request),
         }
     }
