@@ -266,9 +266,11 @@ fn up(section: &Section<'_>, kind: Option<MediaKind>, before: Option<&Slot>, kno
     let first = wished.chain(before.map(|up| &up.media.codec)).find_map(|codec| of(&[*codec]));
     let media = first.or_else(|| of(&known.options.codecs))?;
     let rids = select::rids(section, LAYERS_MAX).into_iter().map(Into::into).collect();
-    // What comes first in an answer is what a browser sends, whatever its own order is.
-    let is_wished = |red: Red| Red { is_preferred: red.is_preferred || wish.is_some(), ..red };
-    let red = media.red.filter(|_| wish.is_none_or(|wish| wish.red)).map(is_wished);
+    // What comes first in an answer is what a browser sends, whatever its own order is. A track that was published before may have
+    // another name in the offer than it is wished for by.
+    let is_wished = wish.map_or(!known.wishes.is_empty() && known.wishes.iter().all(|wish| wish.red), |wish| wish.red);
+    let red = media.red.filter(|_| wish.is_none_or(|wish| wish.red));
+    let red = red.map(|red| Red { is_preferred: red.is_preferred || is_wished, ..red });
     let media = Media { rids, red, rx: select::ssrcs(section), ..media };
     Some(Up { media, media_stream: media_stream.into(), cid: cid.into() })
 }

@@ -525,6 +525,8 @@ fn a_publisher_s_codec_redundancy_and_silence_are_as_wished() {
     assert_eq!(audio_formats(&plain), ["111", "63"], "as it is offered");
     let redundant = answer(UpWish { cid: audio.cid.clone(), red: true, ..UpWish::default() });
     assert_eq!(audio_formats(&redundant), ["63", "111"]);
+    let by_another_name = answer(UpWish { cid: "another".into(), red: true, ..UpWish::default() });
+    assert_eq!(audio_formats(&by_another_name), ["63", "111"]);
 
     let wish = UpWish { cid: audio.cid, dtx: true, stereo: true, ..UpWish::default() };
     let wished = answer(wish);
