@@ -296,6 +296,8 @@ pub enum Event {
     Ended {
         /// Which.
         session: SessionId,
+        /// Its client has closed it.
+        by_client: bool,
     },
     /// A data packet came.
     Data {

@@ -436,7 +436,7 @@ fn session_of(event: &Event) -> Option<SessionId> {
         | Event::ChannelsOpen { session }
         | Event::Lost { session }
         | Event::Heard { session }
-        | Event::Ended { session }
+        | Event::Ended { session, .. }
         | Event::Data { session, .. }
         | Event::Behind { session, .. }
         | Event::Active { session, .. }
@@ -472,9 +472,10 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
         }
         Event::Lost { session } => resume::handle_lost(room, who, session, turn),
         Event::Heard { session } => resume::handle_heard(room, who, session),
-        Event::Ended { .. } => {
-            let action = Some(Action::Reconnect);
-            presence::leave(room, who, DisconnectReason::ConnectionTimeout, action, turn);
+        Event::Ended { by_client, .. } => {
+            // Who leaves closes its connections, and says so by signalling, which may come later.
+            let why = if by_client { DisconnectReason::ClientInitiated } else { DisconnectReason::ConnectionTimeout };
+            presence::leave(room, who, why, Some(Action::Reconnect), turn);
         }
         Event::Data { session, channel, bytes } => data::handle(room, (who, session), channel, &bytes, turn),
         Event::Behind { session, is_behind: true } => behind::begin(room, session, turn),

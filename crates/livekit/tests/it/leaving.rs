@@ -114,7 +114,7 @@ fn an_older_client_reads_whether_it_may_come_again_in_another_field() {
     old.client.protocol = 9;
     let eve = lab.enter_as(old);
     lab.forget();
-    lab.hear(Event::Ended { session: eve.down });
+    lab.hear(Event::Ended { session: eve.down, by_client: false });
     let leave = lab.take_leave(&eve).expect("a leave");
     assert!(leave.can_reconnect);
     assert_eq!(leave.action(), Action::Disconnect);
@@ -140,10 +140,24 @@ fn a_connection_that_ends_before_there_is_media_takes_its_participant_with_it() 
 }
 
 #[test]
+fn who_closes_its_connection_before_it_says_goodbye_has_left_by_itself() {
+    for (by_client, reason) in [(true, DisconnectReason::ClientInitiated), (false, DisconnectReason::ConnectionTimeout)]
+    {
+        let mut lab = Lab::new();
+        let (adam, eve) = (lab.enter("adam"), lab.enter("eve"));
+        lab.publish(&eve, camera("cam"));
+        lab.forget();
+        lab.hear(Event::Ended { session: eve.down, by_client });
+        let heard = lab.take_updates(&adam);
+        assert_eq!(heard.last().expect("an update").disconnect_reason(), reason);
+    }
+}
+
+#[test]
 fn a_session_that_ends_sends_its_client_to_join_anew() {
     let mut lab = Lab::new();
     let eve = lab.enter("eve");
-    lab.hear(Event::Ended { session: eve.down });
+    lab.hear(Event::Ended { session: eve.down, by_client: false });
     assert_eq!(lab.take_leave(&eve).expect("a leave").action(), Action::Reconnect);
     assert_eq!(lab.rooms.sizes().participants, 0);
 }

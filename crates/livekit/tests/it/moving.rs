@@ -40,13 +40,14 @@ fn who_is_moved_keeps_its_tracks_and_gets_what_there_is_in_the_other_room() {
     assert_eq!((come.identity.as_str(), come.sid, come.tracks[0].sid.clone()), ("eve", eve.sid.clone(), hers));
     let told = lab.take(&eve);
     let Some(Message::RoomMoved(moved)) = told.first() else { panic!("{told:?}") };
+    assert!(matches!(told.get(1), Some(Message::RefreshToken(_))), "{told:?}");
     assert_eq!(moved.room.as_ref().map(|room| room.name.as_str()), Some("other"));
     assert_eq!(moved.other_participants[0].tracks[0].sid, his);
     assert!(!moved.token.is_empty());
 
     // She is there as anybody else.
     lab.cut(&eve);
-    lab.hear(livekit::media::Event::Ended { session: eve.down });
+    lab.hear(livekit::media::Event::Ended { session: eve.down, by_client: false });
     assert_eq!(lab.take_webhooks(), ["track_unpublished", "participant_left"]);
 }
 

@@ -23,7 +23,7 @@ use wire::{Bitrate, WorkerId};
 use crate::plane::placement::Placement;
 use crate::rooms::client::Client;
 use crate::rooms::negotiator::conference::{Choice, ConferenceNotice, ConferenceRequest, Open, Watched};
-use crate::rooms::negotiator::{ssrcs, track};
+use crate::rooms::negotiator::{EndReason, ssrcs, track};
 use crate::rooms::spread::{Commands, Spread};
 
 /// Sessions of these rooms have numbers from here on; others have lower ones.
@@ -204,7 +204,8 @@ impl Stage {
             ConferenceNotice::Ended(reason) => {
                 tracing::debug!(session = session.0, ?reason, "a session of a room has ended");
                 entry.is_open = false;
-                return vec![Event::Ended { session }];
+                let by_client = reason == EndReason::Peer(webrtc::EndReason::Closed);
+                return vec![Event::Ended { session, by_client }];
             }
         }
         Vec::new()
