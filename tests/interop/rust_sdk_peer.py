@@ -1,7 +1,7 @@
 """Two participants by LiveKit's SDK for Rust, as its package for Python brings it: publishing, watching, data.
 
     python3 rust_sdk_peer.py SERVER        https or http, which gives tokens to whoever asks
-    python3 rust_sdk_peer.py SERVER stay   joins, publishes, and stays
+    python3 rust_sdk_peer.py SERVER stay   joins, publishes, and stays until its input ends
 """
 
 import asyncio
@@ -173,7 +173,8 @@ async def lose(server):
     """Somebody's process is killed while others watch."""
     adam = Person()
     await adam.join(server, "rust-lost", "adam")
-    cain = await asyncio.create_subprocess_exec(sys.executable, __file__, server, "stay")
+    # It ends with us, however that comes.
+    cain = await asyncio.create_subprocess_exec(sys.executable, __file__, server, "stay", stdin=asyncio.subprocess.PIPE)
     await adam.sees_more()
     cain.kill()
     await cain.wait()
@@ -187,7 +188,7 @@ async def stay(server):
     cain = Person()
     await cain.join(server, "rust-lost", "cain")
     await cain.publish(rtc.VideoCodec.VP8)
-    await asyncio.Event().wait()
+    await asyncio.to_thread(sys.stdin.read)
 
 
 def say(*what):

@@ -74,7 +74,7 @@ pub const TOKEN_EVERY: Duration = Duration::from_secs(300);
 pub const TOKEN_HOLDS: Duration = Duration::from_secs(600);
 /// How long somebody may take from joining to being connected.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(60);
-/// How long somebody whose path is lost may take to come back.
+/// How long somebody whose path is lost may take to come back, and then to be heard.
 pub const RESUME_WITHIN: Duration = Duration::from_secs(10);
 
 /// Something is longer than what is kept.

@@ -85,7 +85,8 @@ pub(crate) fn handle_sync_state(room: &mut Room, who: Number, state: &SyncState,
 /// Nothing comes by a path any more. Its client is to come back by another one, and has some time for that.
 pub(crate) fn handle_lost(room: &mut Room, who: Number, session: SessionId, turn: &mut Turn<'_>) {
     let Some(member) = room.members.get_mut(&who) else { return };
-    member.transports.peer_mut(session).into_iter().for_each(|peer| peer.is_lost = true);
+    let Some(peer) = member.transports.peer_mut(session) else { return };
+    peer.is_lost = true;
     // Who has no signalling is told nothing, and cannot come back.
     if member.describes_once {
         return;
@@ -110,7 +111,8 @@ pub(crate) fn handle_lost(room: &mut Room, who: Number, session: SessionId, turn
 /// Something comes by a path, perhaps again.
 pub(crate) fn handle_heard(room: &mut Room, who: Number, session: SessionId) {
     let Some(member) = room.members.get_mut(&who) else { return };
-    member.transports.peer_mut(session).into_iter().for_each(|peer| peer.is_lost = false);
+    let Some(peer) = member.transports.peer_mut(session) else { return };
+    peer.is_lost = false;
     if !member.transports.is_lost() {
         member.quality.set_lost(false);
         room.timers.clear(&Timer::Resume(who));

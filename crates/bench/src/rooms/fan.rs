@@ -63,8 +63,8 @@ impl Viewer {
             writer.extension(id, &(seq as u16).to_be_bytes());
         }
         let header_len = writer.finish();
-        let (payload, is_padded) = frame.packet(packet);
-        if is_padded {
+        let Packet { payload, is_padded } = &frame.packets[packet];
+        if *is_padded {
             slot[0] |= PADDED;
         }
         self.sealer.seal_rtp_from(slot, header_len, payload, self.ssrc, seq)
@@ -82,39 +82,26 @@ pub(super) fn path_to(remote: SocketAddr) -> Path {
 #[derive(Default)]
 struct Frame {
     timestamp: u32,
-    /// Payloads as they came.
-    packets: Vec<Vec<u8>>,
-    size: usize,
-    /// Those of them that are shorter than `size`, padded.
-    padded: Vec<Option<Vec<u8>>>,
+    packets: Vec<Packet>,
+}
+
+struct Packet {
+    payload: Vec<u8>,
+    is_padded: bool,
 }
 
 /// Of a frame whose end does not come: what came so far is sent.
 const PACKETS_MAX: usize = 256;
 
 impl Frame {
-    fn clear(&mut self) {
-        self.packets.clear();
-        self.padded.clear();
-    }
-
     fn pad(&mut self) {
-        self.size = self.packets.iter().map(Vec::len).max().unwrap_or(0);
-        let padded = |payload: &Vec<u8>| {
-            let count @ 1..=255 = self.size - payload.len() else { return None };
-            let mut padded = payload.clone();
-            padded.resize(self.size - 1, 0);
-            padded.push(count as u8);
-            Some(padded)
-        };
-        self.padded = self.packets.iter().map(padded).collect();
-    }
-
-    /// A payload, and whether it is padded.
-    fn packet(&self, index: usize) -> (&[u8], bool) {
-        match &self.padded[index] {
-            Some(padded) => (padded, true),
-            None => (&self.packets[index], false),
+        let size = self.packets.iter().map(|packet| packet.payload.len()).max().unwrap_or(0);
+        for Packet { payload, is_padded } in &mut self.packets {
+            if let count @ 1..=255 = size - payload.len() {
+                payload.resize(size - 1, 0);
+                payload.push(count as u8);
+                *is_padded = true;
+            }
         }
     }
 }
@@ -233,7 +220,7 @@ impl Publisher {
         let Ok(len) = opener.open_rtp(data) else { return false };
         let Ok(packet) = RtpPacket::parse(&data[..len]) else { return false };
         frame.timestamp = packet.timestamp();
-        frame.packets.push(packet.payload().to_vec());
+        frame.packets.push(Packet { payload: packet.payload().to_vec(), is_padded: false });
         packet.marker() || frame.packets.len() == PACKETS_MAX
     }
 
@@ -267,5 +254,5 @@ fn fan_out(frame: &mut Frame, viewers: &mut [Viewer], out: &mut Outbox, mut flus
         }
     }
     flush(out);
-    frame.clear();
+    frame.packets.clear();
 }
