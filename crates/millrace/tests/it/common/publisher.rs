@@ -169,4 +169,19 @@ impl Publisher {
             viewers.iter().all(|viewer| has_it(viewer))
         });
     }
+    /// Sends nothing more, and waits until each viewer has all that was sent since its first packet, which it puts in order:
+    /// repairs come after what was sent later.
+    pub fn finish_with_repairs(&mut self, viewers: &mut [&mut Viewer]) {
+        super::wait_until("all viewers get all packets", || {
+            self.listen();
+            viewers.iter_mut().for_each(|viewer| viewer.pump());
+            let has_all = |viewer: &Viewer| {
+                let first = viewer.received.first().expect("packets came");
+                let start = self.sent.iter().position(|sent| sent.payload == first.payload).expect("one that was sent");
+                viewer.received.len() >= self.sent.len() - start
+            };
+            viewers.iter().all(|viewer| has_all(viewer))
+        });
+        viewers.iter_mut().for_each(|viewer| viewer.sort());
+    }
 }
