@@ -89,3 +89,29 @@ impl Server {
         fan.run()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use fan::Arrival;
+
+    use super::*;
+
+    #[test]
+    fn who_deletes_its_session_is_gone() {
+        let Server { door, fan } = Server::new(&Args { listen: "127.0.0.1:0".parse().unwrap() }).unwrap();
+        let mut http = TcpStream::connect(door.http_addr()).unwrap();
+        thread::spawn(move || door.run());
+
+        http.write_all(b"DELETE /session/7 HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
+
+        let mut answer = String::new();
+        http.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        let arrival = fan.arrived.recv_timeout(Duration::from_secs(10));
+        assert!(matches!(arrival, Ok(Arrival::Gone { session: 7 })));
+    }
+}

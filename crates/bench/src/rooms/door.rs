@@ -3,7 +3,7 @@
 //! While somebody comes it reads what viewers send, for checks and handshakes are among that. When nobody came for `QUIET` it
 //! only listens for requests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -50,8 +50,10 @@ pub(super) struct Door {
     publisher_addr: SocketAddr,
     arrivals: SyncSender<Arrival>,
     signal: Arc<EventFd>,
-    guests: Vec<Guest>,
-    by_remote: HashMap<SocketAddr, usize>,
+    /// By the numbers of their sessions.
+    guests: BTreeMap<u64, Guest>,
+    by_remote: HashMap<SocketAddr, u64>,
+    next_session: u64,
     /// When somebody came last, while viewers are read.
     came: Option<Instant>,
     epoll: Epoll,
@@ -79,8 +81,9 @@ impl Door {
             publisher_addr,
             arrivals,
             signal,
-            guests: Vec::new(),
+            guests: BTreeMap::new(),
             by_remote: HashMap::new(),
+            next_session: 0,
             came: None,
             epoll,
             out: Outbox::new(OUTBOX_BYTES),
@@ -115,10 +118,12 @@ impl Door {
         // Whoever hangs up or talks nonsense has come to nothing.
         let Ok((stream, _)) = self.http.accept() else { return Ok(()) };
         let Ok((method, path, body)) = read_request(&stream) else { return Ok(()) };
-        let answered = match (method.as_str(), path.split('/').nth(1)) {
-            ("POST", Some("whip")) => self.publish(now, &body),
-            ("POST", Some("whep")) => self.watch(now, &body),
-            ("DELETE", _) => Ok(None),
+        self.next_session += 1;
+        let (kind, name) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
+        let answered = match (method.as_str(), kind) {
+            ("POST", "whip") => self.publish(now, &body),
+            ("POST", "whep") => self.watch(now, &body),
+            ("DELETE", "session") => self.end(name),
             _ => Err(anyhow!("there is nothing but /whip/NAME and /whep/NAME")),
         };
         if matches!(answered, Ok(Some(_))) {
@@ -128,12 +133,15 @@ impl Door {
             self.came = Some(now);
         }
         let (status, text) = match answered {
-            Ok(Some(sdp)) => ("201 Created\r\nLocation: /session\r\nContent-Type: application/sdp", sdp),
-            Ok(None) => ("200 OK", String::new()),
-            Err(error) => ("400 Bad Request", format!("{error:#}")),
+            Ok(Some(sdp)) => {
+                let session = self.next_session;
+                (format!("201 Created\r\nLocation: /session/{session}\r\nContent-Type: application/sdp"), sdp)
+            }
+            Ok(None) => ("200 OK".to_owned(), String::new()),
+            Err(error) => ("400 Bad Request".to_owned(), format!("{error:#}")),
         };
         // Who hangs up does not hear it.
-        answer(&stream, status, &text).ok();
+        answer(&stream, &status, &text).ok();
         Ok(())
     }
 
@@ -151,8 +159,17 @@ impl Door {
         let (peer, negotiated) =
             Peer::answer(&self.context, now, offer, &AnswerOptions { purpose, candidates: &candidates })?;
         let media = negotiated.media.into_iter().next().context("the offer has no video")?;
-        self.guests.push(Guest { peer, media });
+        self.guests.insert(self.next_session, Guest { peer, media });
         Ok(Some(negotiated.sdp))
+    }
+
+    /// Whose session it is gets nothing more.
+    fn end(&mut self, session: &str) -> Result<Option<String>> {
+        let session = session.parse().context("no session's number")?;
+        self.guests.remove(&session);
+        self.by_remote.retain(|_, of| *of != session);
+        self.announce(Arrival::Gone { session });
+        Ok(None)
     }
 
     fn announce(&self, arrival: Arrival) {
@@ -181,25 +198,24 @@ impl Door {
     fn handle(&mut self, now: Instant, addr: SocketAddr, data: &[u8]) {
         let remote = Remote { addr, tcp: false };
         let takes = |guest: &mut Guest| guest.peer.handle_datagram(now, remote, data).is_ok();
-        let index = match self.by_remote.get(&addr) {
-            Some(index) if takes(&mut self.guests[*index]) => *index,
-            Some(_) => return,
+        let known = self.by_remote.get(&addr).and_then(|session| Some((*session, self.guests.get_mut(session)?)));
+        let taken = match known {
+            Some((session, guest)) => takes(guest).then_some((session, guest)),
+            // The newest are those whose first check comes.
             None => {
-                // The newest are those whose first check comes.
-                let mut guests = self.guests.iter_mut().enumerate().rev();
-                let own =
-                    guests.find_map(|(index, guest)| (!guest.peer.is_connected() && takes(guest)).then_some(index));
-                let Some(index) = own else { return };
-                self.by_remote.insert(addr, index);
-                index
+                let mut guests = self.guests.iter_mut().rev();
+                guests.find_map(|(session, guest)| {
+                    (!guest.peer.is_connected() && takes(guest)).then_some((*session, guest))
+                })
             }
         };
-        let Guest { peer, media } = &mut self.guests[index];
+        let Some((session, Guest { peer, media })) = taken else { return };
+        self.by_remote.insert(addr, session);
         let mut viewer = None;
         loop {
             match peer.poll() {
                 Output::Transmit { remote, data } => drop(self.out.push(&path_to(remote.addr), &data)),
-                Output::Connected { keys, remote } => viewer = Viewer::new(media, &keys, remote.addr),
+                Output::Connected { keys, remote } => viewer = Viewer::new(session, media, &keys, remote.addr),
                 Output::PathChanged(_) | Output::Channel(_) => {}
                 Output::Ended(_) | Output::Timeout(_) => break,
             }

@@ -16,15 +16,19 @@ use webrtc::{Extension, Media, Output, Peer, Remote};
 use wire::rtp::{self, HeaderWriter, Kind, RtpHeader, RtpPacket};
 use wire::{LinkId, Outbox, Path, Seq, Token};
 
-/// Who has come in by the door.
+/// Who has come in by the door, or gone.
 pub(super) enum Arrival {
     /// Its answer is under way; whatever it sends comes to the fan.
     Publisher(Box<Peer>),
     Viewer(Box<Viewer>),
+    Gone {
+        session: u64,
+    },
 }
 
 /// One viewer's copy of the video.
 pub(super) struct Viewer {
+    session: u64,
     path: Path,
     sealer: Sealer,
     ssrc: u32,
@@ -36,8 +40,9 @@ pub(super) struct Viewer {
 
 impl Viewer {
     /// `None` where its keys are none, or it gets nothing.
-    pub(super) fn new(media: &Media, keys: &SessionKeys, remote: SocketAddr) -> Option<Self> {
+    pub(super) fn new(session: u64, media: &Media, keys: &SessionKeys, remote: SocketAddr) -> Option<Self> {
         Some(Viewer {
+            session,
             path: path_to(remote),
             sealer: Sealer::new(keys).ok()?,
             ssrc: media.tx.first()?.0,
@@ -115,7 +120,7 @@ struct Publisher {
 pub(super) struct Fan {
     viewers_socket: UdpSocket,
     publisher_socket: UdpSocket,
-    arrived: Receiver<Arrival>,
+    pub(super) arrived: Receiver<Arrival>,
     signal: Arc<EventFd>,
     epoll: Epoll,
     batch: RecvBatch,
@@ -174,11 +179,8 @@ impl Fan {
         for arrival in self.arrived.try_iter() {
             match arrival {
                 Arrival::Publisher(peer) => self.publisher = Some(Publisher { peer, opener: None }),
-                // Who comes again by the same address is another one.
-                Arrival::Viewer(viewer) => {
-                    self.viewers.retain(|known| known.path != viewer.path);
-                    self.viewers.push(*viewer);
-                }
+                Arrival::Viewer(viewer) => self.viewers.push(*viewer),
+                Arrival::Gone { session } => self.viewers.retain(|known| known.session != session),
             }
         }
     }
