@@ -62,8 +62,11 @@ struct Room {
 /// Sender reports go out this often (RFC 3550 §6.2 allows less than 5 s where bandwidth does; browsers use 1 s).
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reports leave at multiples of this, so that those of many viewers share a wake-up and a system call.
+/// Reports are due at multiples of this, so that those of many viewers share a wake-up and a system call.
 const REPORT_GRID: Duration = Duration::from_millis(20);
+
+/// A report that is due waits so long for media to go with: then it takes no wake-up, and no system call of its own.
+const REPORT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Packets that wait to be sent again at most; what is asked for beyond that has to be asked for anew.
 const WANTED_MAX: usize = 256;
@@ -199,6 +202,9 @@ impl Downs {
         }
         if let Progress::Later(at) = progress {
             transport.paced_until = Some(at);
+        }
+        if progress == Progress::Done && self.report_at <= io.now {
+            self.report(transport, io);
         }
         progress
     }
@@ -448,18 +454,28 @@ impl Downs {
 
     /// When `handle_timeout` next has work.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let at = self.probe_at.map_or(self.report_at, |at| at.min(self.report_at));
+        let report_at = self.report_at + REPORT_PATIENCE;
+        let at = self.probe_at.map_or(report_at, |at| at.min(report_at));
         (!self.is_empty()).then_some(at)
     }
 
-    /// Sends the sender reports that are due, chooses layers anew and probes.
+    /// When reports are due next.
+    pub fn report_at(&self) -> Instant {
+        self.report_at
+    }
+
+    /// Probes, and sends the sender reports with which no media went.
     pub fn handle_timeout(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
         if self.probe_at.is_some_and(|at| at <= io.now) {
             self.probe(transport, io);
         }
-        if io.now < self.report_at || self.is_empty() {
-            return;
+        if self.report_at + REPORT_PATIENCE <= io.now && !self.is_empty() {
+            self.report(transport, io);
         }
+    }
+
+    /// Sends sender reports, chooses layers anew and looks for more. Comes once a second.
+    fn report(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
         self.report_at = on_grid(io.now + REPORT_INTERVAL, io.settings.ntp_epoch.0);
         if let Some(estimator) = &mut transport.estimator {
             estimator.handle_timeout(io.now);
@@ -468,7 +484,9 @@ impl Downs {
         self.choose_layers(transport, io.streams, io.now);
         self.send_reports(transport, io);
         self.send_announcements(transport, io);
-        self.probe_at.get_or_insert(io.now);
+        if self.probe_at.is_none() {
+            self.probe(transport, io);
+        }
         for down in &mut self.tracks {
             down.follow_rate();
             down.wish_for_keyframe(io);

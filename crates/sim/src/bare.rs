@@ -12,7 +12,8 @@ use wire::{LinkId, Path, Seq};
 /// Time from one frame to the next, in milliseconds.
 pub const FRAME_MS: u32 = 33;
 
-const SSRC: u32 = 1_000;
+/// What a publisher sends under.
+pub const SSRC: u32 = 1_000;
 const TRANSPORT_CC: u8 = 3;
 
 fn extensions() -> ExtensionIds {

@@ -120,6 +120,16 @@ impl Rooms {
         }
     }
 
+    /// The session's reports went with media: its timer would come for nothing.
+    fn note_report(&mut self, key: usize) {
+        let session = &mut self.sessions[key];
+        if let Some((_, timer)) = session.timer.take() {
+            self.wheel.cancel(timer);
+        }
+        session.tell_of_pauses(&self.streams, &mut self.events);
+        self.reschedule(key);
+    }
+
     /// Sends a session what its down tracks of one stream, or of all, have not had yet.
     fn send_to(&mut self, now: Instant, key: usize, stream: Option<usize>, out: &mut Outbox) -> Progress {
         let (sessions, mut io) = self.split(now, out);
@@ -128,9 +138,14 @@ impl Rooms {
             // Its turn comes with another path; until then the log keeps what is new.
             return Progress::Done;
         }
+        let report_at = downs.report_at();
         let progress = downs.send(stream, transport, &mut io);
+        let has_reported = downs.report_at() != report_at;
         if let Progress::Later(at) = progress {
             self.wheel.insert(at, Timer::Paced(key));
+        }
+        if has_reported {
+            self.note_report(key);
         }
         self.take_wishes(now);
         progress

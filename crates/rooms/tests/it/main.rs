@@ -5,6 +5,7 @@ mod checks;
 mod corpus;
 mod members;
 mod places;
+mod reports;
 mod sessions;
 mod temporal_layers;
 mod turns;

@@ -125,8 +125,9 @@ fn who_hears_of_a_track_by_its_packets_gets_some_though_nothing_comes_and_number
         world.command(Command::Pause { session: EVE, stream: FIRST, on: is_paused });
         let [mut eve, mut ben] = [EVE, BEN].map(|session| Opener::new(&keys(session).0).unwrap());
         let mut got = Vec::new();
-        let mut pass = |world: &mut World, seconds| {
-            world.now += Duration::from_secs(seconds);
+        // A second, and for as long as reports wait for media.
+        let mut pass = |world: &mut World, count: u32| {
+            world.now += Duration::from_millis(1_100) * count;
             world.rooms.handle_timeout(world.now, &mut world.out);
             let sent = world.drain();
             assert!(read(BEN, &sent, &mut ben).iter().all(|(len, ..)| *len > 0), "who did not ask gets no padding");
