@@ -26,7 +26,7 @@ pub fn offer(data: &[u8]) {
     let candidates = [Candidate { addr, tcp: false }, Candidate { addr, tcp: true }];
     for purpose in [
         Purpose::Receive { codecs: &CODECS },
-        Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "fuzz" },
+        Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "fuzz", transport_cc: false },
     ] {
         let options = AnswerOptions { purpose, candidates: &candidates };
         let Ok((mut peer, negotiated)) = Peer::answer(&CONTEXT, Instant::now(), &text, &options) else { continue };
@@ -154,7 +154,7 @@ pub fn fragment(data: &[u8]) {
 
     let now = Instant::now();
     let (mut client, offer) = Peer::offer(&CONTEXT, now, &WATCH).expect("an offer");
-    let purpose = Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "fuzz" };
+    let purpose = Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "fuzz", transport_cc: true };
     let (mut server, negotiated) =
         Peer::answer(&CONTEXT, now, &offer, &AnswerOptions { purpose, candidates: &[] }).expect("a good offer");
     client.accept_answer(&negotiated.sdp).expect("a good answer");

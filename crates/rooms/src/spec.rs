@@ -45,6 +45,11 @@ impl TrackSpec {
     pub fn layer_count(&self) -> usize {
         self.rids.len().max(1)
     }
+
+    /// Whether viewers may be sent one size of it or another: several streams, or one of a codec that has layers within.
+    pub fn may_have_layers(&self) -> bool {
+        self.layer_count() > 1 || matches!(self.codec, Codec::Vp9 | Codec::Av1)
+    }
 }
 
 /// Header extension ids that were negotiated for one media section (RFC 8285); `None` where an extension was not.

@@ -248,6 +248,9 @@ section! {
         /// A viewer whose path has not carried half of the smallest picture for 3 s, with as few frames as can be, gets sound alone,
         /// until it does, or a try every 5 to 40 s goes well.
         pause: bool = rooms().pause, any;
+        /// Viewers by WHEP report each packet (transport-wide feedback, some ten reports a second) of streams with one layer, too.
+        /// Otherwise they say of these what they take (REMB, about once a second): there is no layer to choose for them.
+        transport_cc_always: bool = false, any;
         /// Bandwidth estimate of a new viewer.
         estimate_start: Bitrate = rooms().estimate_start, between(kbps(50), kbps(1_000_000));
         /// Highest bandwidth estimate of a viewer.

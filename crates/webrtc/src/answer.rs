@@ -11,7 +11,7 @@ use str0m::crypto::Fingerprint;
 use crate::Error;
 use crate::media::{Direction, Extension, Media, Ssrcs};
 use crate::sdp::{self, Description, Flow, Section, Setup, credentials};
-use crate::select;
+use crate::select::{self, TRANSPORT_CC};
 use crate::write::{Candidate, Transport, Writer, token};
 
 /// The most tracks of one stream; a publisher's further sections are refused.
@@ -47,6 +47,8 @@ pub enum Purpose<'a> {
         chosen: &'a [usize],
         /// The stream's name, which becomes the CNAME and the first media stream's (`media_stream`).
         stream: &'a str,
+        /// Takes transport-wide feedback where it is offered. Otherwise the viewer says itself what it takes (REMB).
+        transport_cc: bool,
     },
 }
 
@@ -77,8 +79,13 @@ impl<'a> Plan<'a> {
         }
         let accepted = match purpose {
             Purpose::Receive { codecs } => choose_to_receive(&offer, codecs)?,
-            Purpose::Send { tracks, profiles, chosen, .. } => {
-                choose_to_send(&offer, (tracks, profiles, chosen), new_ssrc)?
+            Purpose::Send { tracks, profiles, chosen, transport_cc, .. } => {
+                let accepted = choose_to_send(&offer, (tracks, profiles, chosen), new_ssrc)?;
+                let numbered = |(section, media): (&Section<'_>, Option<Media>)| match transport_cc {
+                    true => media,
+                    false => media.map(|media| select::without_transport_cc(section, media)),
+                };
+                offer.sections.iter().zip(accepted).map(numbered).collect()
             }
         };
         let first = accepted.iter().position(Option::is_some);
@@ -267,7 +274,9 @@ fn write_accepted(
     if section.rtcp_rsize {
         writer.line("a=rtcp-rsize");
     }
-    let feedback = section.format(payload_type).map(|format| select::feedback(format, takes_remb)).unwrap_or_default();
+    let format = section.format(payload_type);
+    let mut feedback = format.map(|format| select::feedback(format, takes_remb)).unwrap_or_default();
+    feedback.retain(|value| media.transport_cc || *value != TRANSPORT_CC);
     writer.codec(media.codec, payload_type, media.rtx_payload_type, &media.fmtp, &feedback);
     if let Some(red) = media.red {
         writer.red(red, payload_type);

@@ -5,8 +5,11 @@ use wire::codec::{Codec, MediaKind, Profile};
 use crate::media::{Direction, Extension, Media, Ssrcs};
 use crate::sdp::{Format, Section};
 
+/// Reports of when each packet of all tracks arrived.
+pub(crate) const TRANSPORT_CC: &str = "transport-cc";
+
 /// Feedback that the forwarder gives or takes (RFC 4585, RFC 5104, draft-holmer-rmcat-transport-wide-cc-extensions-01).
-pub(crate) const FEEDBACK: [&str; 4] = ["transport-cc", "ccm fir", "nack", "nack pli"];
+pub(crate) const FEEDBACK: [&str; 4] = [TRANSPORT_CC, "ccm fir", "nack", "nack pli"];
 
 /// The kind of an m-line's medium, where it carries RTP.
 pub(crate) fn kind_of(section: &Section<'_>) -> Option<MediaKind> {
@@ -59,7 +62,7 @@ pub(crate) fn media(
     track: usize,
 ) -> Option<Media> {
     let (codec, format) = choose(section, wanted, profile).filter(|(codec, _)| codec.kind() == kind)?;
-    let has_feedback = format.feedback.contains(&"transport-cc");
+    let has_feedback = format.feedback.contains(&TRANSPORT_CC);
     Some(Media {
         mid: section.mid.into(),
         direction,
@@ -77,6 +80,13 @@ pub(crate) fn media(
         transport_cc: has_feedback,
         reduced_size: section.rtcp_rsize,
     })
+}
+
+/// The same as where the receiver gives no transport-wide feedback: it may estimate by itself.
+pub(crate) fn without_transport_cc(section: &Section<'_>, media: Media) -> Media {
+    let mut extensions = extensions(section, media.codec.kind(), media.direction, false);
+    extensions.retain(|(_, extension)| *extension != Extension::TransportCc);
+    Media { extensions, transport_cc: false, ..media }
 }
 
 /// What a receiver without transport-wide feedback may say of its path: the rate that it takes at most

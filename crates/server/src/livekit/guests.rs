@@ -122,7 +122,7 @@ impl Guests {
         let watched = self.participant(&place)?;
         let tracks = choose(&watched, tracks)?;
         let codecs: Vec<Codec> = tracks.iter().filter_map(|track| codec_of(&track.mime_type)).collect();
-        let purpose = Purpose::Send { tracks: &codecs, profiles: &[], chosen: &[], stream: "" };
+        let purpose = Purpose::Send { tracks: &codecs, profiles: &[], chosen: &[], stream: "", transport_cc: true };
         check(&offer, |offer| webrtc::read_offer(offer, purpose))?;
         let track_sids: Vec<String> = tracks.iter().map(|track| track.sid.clone()).collect();
         let watched = Watched { participant: watched.sid.clone(), tracks: track_sids.clone() };

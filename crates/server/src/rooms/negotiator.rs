@@ -51,6 +51,8 @@ pub struct Settings {
     pub handshake_timeout: Duration,
     /// A connected peer's checks are reported to the worker this often at most; several times in the idle timeout.
     pub consent_interval: Duration,
+    /// Takes viewers' transport-wide feedback of streams of one layer, too, where nothing is chosen by it.
+    pub transport_cc_always: bool,
 }
 
 impl Default for Settings {
@@ -62,7 +64,15 @@ impl Default for Settings {
             proof_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             consent_interval: Duration::from_secs(5),
+            transport_cc_always: false,
         }
+    }
+}
+
+impl Settings {
+    /// Whether viewers are to give transport-wide feedback of these tracks.
+    fn takes_transport_cc(&self, tracks: &[TrackSpec]) -> bool {
+        self.transport_cc_always || tracks.iter().any(TrackSpec::may_have_layers)
     }
 }
 
@@ -133,12 +143,19 @@ pub fn published_media(offer: &str) -> Result<Vec<Media>, webrtc::Error> {
 /// # Errors
 /// What is wrong with the offer, or lacks for the stream.
 pub fn check_viewer(offer: &str, tracks: &[TrackSpec], chosen: &[usize]) -> Result<(), webrtc::Error> {
-    let (codecs, profiles) = formats(tracks);
-    let purpose = Purpose::Send { tracks: &codecs, profiles: &profiles, chosen, stream: "" };
-    webrtc::read_offer(offer, purpose).map(|_| ())
+    webrtc::read_offer(offer, to_send(&formats(tracks), chosen, "", true)).map(|_| ())
 }
 
 const PUBLISH: Purpose<'_> = Purpose::Receive { codecs: &Codec::ALL };
+
+fn to_send<'a>(
+    (codecs, profiles): &'a (Vec<Codec>, Vec<Profile>),
+    chosen: &'a [usize],
+    stream: &'a str,
+    transport_cc: bool,
+) -> Purpose<'a> {
+    Purpose::Send { tracks: codecs, profiles, chosen, stream, transport_cc }
+}
 
 fn formats(tracks: &[TrackSpec]) -> (Vec<Codec>, Vec<Profile>) {
     tracks.iter().map(|track| (track.codec, track.profile)).unzip()

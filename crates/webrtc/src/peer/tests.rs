@@ -47,7 +47,7 @@ fn pair(start: Instant) -> (Peer, Peer) {
         tcp: false,
     };
     let (mut client, offer) = Peer::offer(&context, start, &offer).unwrap();
-    let purpose = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
+    let purpose = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true };
     let candidates = [Candidate { addr: SERVER.addr, tcp: false }];
     let (server, answer) =
         Peer::answer(&context, start, &offer, &AnswerOptions { purpose, candidates: &candidates }).unwrap();

@@ -81,9 +81,11 @@ fn chrome_watches_each_codec() {
         [(Codec::Vp8, 96, 97), (Codec::H264, 103, 104), (Codec::Av1, 45, 46), (Codec::Vp9, 98, 99)]
     {
         let tracks = send(codec);
-        let negotiated =
-            answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "my stream" })
-                .unwrap();
+        let negotiated = answer(
+            CHROME_WHEP,
+            Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "my stream", transport_cc: true },
+        )
+        .unwrap();
         let video = video(&negotiated);
         assert_eq!((video.codec, video.payload_type, video.rtx_payload_type), (codec, payload_type, Some(rtx)));
         assert_eq!(negotiated.sdp.matches("a=sendonly").count(), 2);
@@ -96,15 +98,18 @@ fn chrome_watches_each_codec() {
         assert_eq!(negotiated.media[0].tx[0].1, None, "Opus has no RTX");
     }
     let tracks = send(Codec::H265);
-    let refused =
-        answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" }).unwrap_err();
+    let refused = answer(
+        CHROME_WHEP,
+        Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true },
+    )
+    .unwrap_err();
     assert_eq!(refused, Error::CodecNotOffered { codec: Codec::H265 });
 }
 
 #[test]
 fn send_times_are_for_who_watches_without_transport_wide_feedback() {
     let tracks = [Codec::Vp8];
-    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true };
     let without: String =
         CHROME_WHEP.lines().filter(|line| !line.contains("transport-")).map(|line| format!("{line}\r\n")).collect();
     for (offer, purpose, is_there) in
@@ -118,9 +123,25 @@ fn send_times_are_for_who_watches_without_transport_wide_feedback() {
 }
 
 #[test]
+fn who_is_asked_for_no_transport_wide_feedback_says_what_it_takes() {
+    let tracks = [Codec::Opus, Codec::Vp8];
+    for transport_cc in [true, false] {
+        let purpose = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc };
+        let negotiated = answer(CHROME_WHEP, purpose).unwrap();
+        let (media, sdp) = (&negotiated.media, &negotiated.sdp);
+        let is_numbered = |media: &Media| media.transport_cc && media.extension_id(Extension::TransportCc).is_some();
+        assert_eq!([is_numbered(&media[0]), is_numbered(&media[1])], [transport_cc; 2]);
+        assert_eq!(sdp.contains("transport-cc") || sdp.contains("transport-wide-cc"), transport_cc, "{sdp}");
+        assert_eq!(has(&negotiated, "a=rtcp-fb:96 goog-remb"), !transport_cc);
+        assert_eq!(sdp.contains("abs-send-time"), !transport_cc, "what REMB is made of");
+        assert!(has(&negotiated, "a=rtcp-fb:96 nack") && has(&negotiated, "a=rtcp-fb:96 nack pli"));
+    }
+}
+
+#[test]
 fn sound_is_not_asked_for_again() {
     let tracks = [Codec::Opus, Codec::Vp8];
-    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true };
     for (offer, purpose) in [(CHROME_WHIP, TO_RECEIVE), (CHROME_WHEP, to_send)] {
         let feedback = "a=rtcp-fb:111 transport-cc";
         assert!(offer.contains(feedback));
@@ -134,7 +155,7 @@ fn sound_is_not_asked_for_again() {
 #[test]
 fn opus_with_redundancy_is_taken_in_the_order_of_the_offer() {
     let tracks = send(Codec::Vp8);
-    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true };
     let red_first = |offer: &str| offer.replace("SAVPF 111 63", "SAVPF 63 111");
     for (offer, purpose, formats, is_preferred) in [
         (CHROME_WHEP.to_owned(), to_send, "111 63", false),
@@ -160,7 +181,7 @@ fn opus_with_redundancy_is_taken_in_the_order_of_the_offer() {
 #[test]
 fn remb_is_for_who_watches_without_transport_wide_feedback() {
     let tracks = send(Codec::Vp8);
-    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true };
     let without = |what: &str| -> String {
         CHROME_WHEP.lines().filter(|line| !line.contains(what)).map(|line| format!("{line}\r\n")).collect()
     };
@@ -186,7 +207,7 @@ fn sound_of_telephones_is_passed_on() {
     let negotiated = answer(&with_g711_alone, Purpose::Receive { codecs: &Codec::ALL }).unwrap();
     assert_eq!((negotiated.media[0].codec, negotiated.media[0].payload_type), (Codec::Pcma, 8));
     assert!(has(&negotiated, "a=rtpmap:8 PCMA/8000"));
-    let to_send = Purpose::Send { tracks: &[Codec::Pcmu], profiles: &[], chosen: &[], stream: "s" };
+    let to_send = Purpose::Send { tracks: &[Codec::Pcmu], profiles: &[], chosen: &[], stream: "s", transport_cc: true };
     assert_eq!(answer(CHROME_WHEP, to_send).unwrap().media[0].payload_type, 0);
 }
 
@@ -203,7 +224,8 @@ fn a_viewer_gets_the_format_that_decodes_the_stream_s_profile() {
         (Codec::Av1, Profile::Av1(0), Some(45)),
         (Codec::Av1, Profile::Av1(1), None),
     ] {
-        let purpose = Purpose::Send { tracks: &[codec], profiles: &[profile], chosen: &[], stream: "s" };
+        let purpose =
+            Purpose::Send { tracks: &[codec], profiles: &[profile], chosen: &[], stream: "s", transport_cc: true };
         let got = answer(CHROME_WHEP, purpose).map(|negotiated| video(&negotiated).payload_type);
         assert_eq!(got, payload_type.ok_or(Error::CodecNotOffered { codec }), "{profile:?}");
     }
@@ -236,7 +258,7 @@ fn several_tracks_of_a_kind_are_told_apart() {
         // One that is gone by now.
         (&[7, 1], &[(1, "s video1")]),
     ] {
-        let purpose = Purpose::Send { tracks: &tracks, profiles: &[], chosen, stream: "s" };
+        let purpose = Purpose::Send { tracks: &tracks, profiles: &[], chosen, stream: "s", transport_cc: true };
         let watched = answer(&doubled(CHROME_WHEP), purpose).unwrap();
         let got: Vec<_> = watched.media.iter().map(|media| media.track).collect();
         assert_eq!(got, sent.iter().map(|(track, _)| *track).collect::<Vec<_>>(), "{chosen:?}");
@@ -277,7 +299,7 @@ fn bundled_sections_may_leave_the_transport_to_the_first() {
     let tracks = [Codec::Vp8];
     let negotiated = answer(
         &format!("{first}m=video{second}"),
-        Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" },
+        Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true },
     )
     .unwrap();
     assert_eq!(negotiated.media.len(), 1);
@@ -286,8 +308,11 @@ fn bundled_sections_may_leave_the_transport_to_the_first() {
 #[test]
 fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
     let tracks = [Codec::Vp8];
-    let negotiated =
-        answer(CHROME_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" }).unwrap();
+    let negotiated = answer(
+        CHROME_WHEP,
+        Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true },
+    )
+    .unwrap();
     assert!(has(&negotiated, "m=audio 0 UDP/TLS/RTP/SAVPF 111") && has(&negotiated, "a=group:BUNDLE 1"));
     assert!(negotiated.sdp.find("a=candidate").unwrap() > negotiated.sdp.find("m=video").unwrap());
 }
@@ -296,8 +321,11 @@ fn a_stream_without_sound_is_sent_on_the_video_section_alone() {
 fn firefox_watches_vp8_and_h264() {
     for (codec, payload_type, rtx) in [(Codec::Vp8, 120, 124), (Codec::H264, 126, 127)] {
         let tracks = send(codec);
-        let negotiated =
-            answer(FIREFOX_WHEP, Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s" }).unwrap();
+        let negotiated = answer(
+            FIREFOX_WHEP,
+            Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true },
+        )
+        .unwrap();
         let video = video(&negotiated);
         assert_eq!((video.payload_type, video.rtx_payload_type), (payload_type, Some(rtx)));
         assert_eq!(video.extension_id(Extension::PlayoutDelay), Some(6));

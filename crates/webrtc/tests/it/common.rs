@@ -16,7 +16,8 @@ pub const TRACKS: [Codec; 2] = [Codec::Opus, Codec::Vp8];
 pub const WATCH: OfferOptions<'static> =
     OfferOptions { direction: Direction::Receive, audio: true, video: &VIDEO, rids: &[], stream: "test", tcp: false };
 pub const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, ..WATCH };
-pub const TO_SEND: Purpose<'static> = Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "test" };
+pub const TO_SEND: Purpose<'static> =
+    Purpose::Send { tracks: &TRACKS, profiles: &[], chosen: &[], stream: "test", transport_cc: true };
 pub const TO_RECEIVE: Purpose<'static> = Purpose::Receive { codecs: &ALL };
 
 pub fn addr(text: &str) -> SocketAddr {

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use srtp::SessionKeys;
 use webrtc::{
-    AnswerOptions, Conference, ConferenceOptions, Context, Negotiated, Output, Peer, Purpose, Received, Refused, Remote,
+    AnswerOptions, Conference, ConferenceOptions, Context, Negotiated, Output, Peer, Received, Refused, Remote,
 };
 use wire::codec::Codec;
 use wire::{LinkId, LinkKind, Path};
@@ -26,7 +26,7 @@ use super::member::{Effects, Member};
 use super::session::{Kind, Phase, Progress, Session, Tag, Way, shared};
 use super::{
     Answer, Counters, EndReason, Input, NegotiationError, Notice, PUBLISH, Patched, Reply, Request, Settings, convert,
-    formats,
+    formats, to_send,
 };
 
 /// Addresses of one peer that are remembered; of more the one goes from which nothing came for longest.
@@ -274,10 +274,10 @@ where
         let makes_room = self.find_room(session, &client)?;
         let overloaded = NegotiationError::Overloaded { retry_after_seconds: RETRY_AFTER_SECONDS };
         let tag = self.free_tag().ok_or(overloaded)?;
-        let (codecs, profiles) = formats(&tracks);
+        let formats = formats(&tracks);
         let purpose = match role {
             Role::Publisher => PUBLISH,
-            Role::Viewer => Purpose::Send { tracks: &codecs, profiles: &profiles, chosen: &chosen, stream: &name },
+            Role::Viewer => to_send(&formats, &chosen, &name, self.settings.takes_transport_cc(&tracks)),
         };
         let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
         let (mut peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;

@@ -275,7 +275,7 @@ fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     assert!(client.has_keys(&peer.keys));
     assert_eq!(tracks.iter().map(|track| track.track).collect::<Vec<_>>(), [0, 1]);
     assert_eq!((tracks[1].payload_type, tracks[1].rtx.map(|rtx| rtx.1)), (96, Some(97)));
-    assert!(tracks[1].extensions.transport_cc.is_some() && tracks[1].extensions.audio_level.is_none());
+    assert!(tracks[1].extensions.mid.is_some() && tracks[1].extensions.audio_level.is_none());
     assert!(matches!(harness.heard.borrow().notices[..], [Notice::Connected { session: SessionId(1) }]));
     assert_eq!(harness.heard.borrow().commands_before, [0], "control opens the stream before the session comes to it");
     let counted = harness.counted();
@@ -305,6 +305,27 @@ fn a_viewer_gets_the_tracks_that_it_chose() {
             assert!(answer.sdp.contains(&format!("a=msid:stream {track}\r\n")), "{}", answer.sdp);
         }
         assert!(!answer.sdp.contains(refused));
+    }
+}
+
+#[test]
+fn transport_wide_feedback_is_asked_of_who_has_a_choice_of_layers() {
+    let layers = vec!["q".into(), "f".into()];
+    for (always, codec, rids, is_asked) in [
+        (false, Codec::Vp8, vec![], false),
+        (false, Codec::Vp8, layers, true),
+        (false, Codec::Vp9, vec![], true),
+        (true, Codec::Vp8, vec![], true),
+    ] {
+        let mut harness = Harness::with(Settings { transport_cc_always: always, ..Settings::default() });
+        let options = OfferOptions { video: &[codec], ..WATCH };
+        let (_, offer) = Peer::offer(&harness.context, harness.now, &options).unwrap();
+        assert!(offer.contains("transport-cc"));
+        let track = |codec, rids| TrackSpec { codec, profile: Default::default(), rids };
+        let tracks = vec![track(Codec::Opus, Vec::new()), track(codec, rids)];
+        let place = Admitted { tracks, ..place(1, Role::Viewer) };
+        let answer = harness.request(|reply| Request::Open { place, offer, reply }).unwrap();
+        assert_eq!(answer.sdp.contains("transport-cc"), is_asked, "{}", answer.sdp);
     }
 }
 
