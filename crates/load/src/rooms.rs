@@ -67,6 +67,9 @@ pub struct Args {
     /// Publishes three simulcast layers that share the bitrate.
     #[arg(long)]
     pub simulcast: bool,
+    /// The packets of a frame leave one by one over this time, as over an uplink that is not much faster than the video.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    pub spread: Duration,
     /// Joins per second.
     #[arg(long, default_value_t = 100.0)]
     pub join_rate: f64,
@@ -213,8 +216,8 @@ impl<'a> Run<'a> {
             let whep_url = args.whep_url.clone().unwrap_or_else(|| own("whep"));
             Entrance::Http(Target { api: api.clone(), whip_url, whep_url, context })
         };
-        let (bitrate, frames_per_second, simulcast) = (args.bitrate, args.fps, args.simulcast);
-        let video = Video { bitrate, frames_per_second, simulcast, epoch };
+        let (bitrate, frames_per_second, simulcast, spread) = (args.bitrate, args.fps, args.simulcast, args.spread);
+        let video = Video { bitrate, frames_per_second, simulcast, spread, epoch };
         Ok(Run { args, api, entrance, workers, video, sessions: Mutex::default() })
     }
 

@@ -64,7 +64,8 @@ pub struct Made {
     keyframe: bool,
     starts_frame: bool,
     picture_id: u16,
-    sent_ns: u64,
+    /// When it leaves, since the run's own zero.
+    pub sent_ns: u64,
 }
 
 /// The frames of one video, or of one simulcast layer.
@@ -95,8 +96,8 @@ impl Frames {
         }
     }
 
-    /// Makes the packets of the frame that is due. A late caller skips no frame.
-    pub fn make_frame(&mut self, sent_ns: u64, mut each: impl FnMut(&Made)) {
+    /// Makes the packets of the frame that is due, which leave over `spread_ns` from `sent_ns` on. A late caller skips no frame.
+    pub fn make_frame(&mut self, sent_ns: u64, spread_ns: u64, mut each: impl FnMut(&Made)) {
         self.next_at += self.interval;
         let keyframe = std::mem::take(&mut self.keyframe_wanted);
         let bytes = self.frame_bytes * if keyframe { KEYFRAME_FACTOR } else { 1 };
@@ -112,7 +113,7 @@ impl Frames {
                 keyframe,
                 starts_frame: index == 0,
                 picture_id: self.frame as u16 & 0x7fff,
-                sent_ns,
+                sent_ns: sent_ns + spread_ns * index as u64 / count as u64,
             };
             self.history[(self.seq % HISTORY as u64) as usize] = made;
             self.seq += 1;
@@ -166,8 +167,8 @@ mod tests {
     fn a_stamp_is_read_back_and_damage_is_seen() {
         let mut frames = Frames::new(Instant::now(), Bitrate::from_kbps(1_500), 30);
         let mut made = Vec::new();
-        frames.make_frame(123, |packet| made.push(*packet));
-        frames.make_frame(456, |packet| made.push(*packet));
+        frames.make_frame(123, 0, |packet| made.push(*packet));
+        frames.make_frame(456, 0, |packet| made.push(*packet));
         assert_eq!(made.len(), 22 + 6, "a keyframe and another frame");
         for packet in &made {
             let mut buf = [0; PAYLOAD_MAX];
@@ -188,11 +189,20 @@ mod tests {
     #[test]
     fn the_rate_is_kept() {
         let mut frames = Frames::new(Instant::now(), Bitrate::from_kbps(1_500), 30);
-        frames.make_frame(0, |_| ());
+        frames.make_frame(0, 0, |_| ());
         let mut bytes = 0;
         for _ in 0..30 {
-            frames.make_frame(0, |packet| bytes += packet.payload_len);
+            frames.make_frame(0, 0, |packet| bytes += packet.payload_len);
         }
         assert_eq!(bytes * 8 / 10_000, 150);
+    }
+
+    #[test]
+    fn packets_of_a_spread_frame_leave_evenly() {
+        let mut frames = Frames::new(Instant::now(), Bitrate::from_kbps(1_500), 30);
+        frames.make_frame(0, 0, |_| ());
+        let mut times = Vec::new();
+        frames.make_frame(1_000, 6_000, |packet| times.push(packet.sent_ns));
+        assert_eq!(times, [1_000, 2_000, 3_000, 4_000, 5_000, 6_000]);
     }
 }

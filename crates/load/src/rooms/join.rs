@@ -28,6 +28,8 @@ pub struct Video {
     pub bitrate: Bitrate,
     pub frames_per_second: u32,
     pub simulcast: bool,
+    /// The packets of a frame leave over so much time.
+    pub spread: Duration,
     pub epoch: Instant,
 }
 

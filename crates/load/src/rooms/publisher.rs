@@ -22,6 +22,7 @@ pub struct Publisher {
     sealer: Sealer,
     layers: Vec<Layer>,
     transport_seq: u16,
+    spread: Duration,
     epoch: Instant,
     report_at: Instant,
     pub keyframe_requests: u64,
@@ -31,7 +32,7 @@ struct Layer {
     source: Source,
     rid: Option<String>,
     frames: Frames,
-    /// Packets made that found no room in the outbox yet.
+    /// Packets made that are not due, or found no room in the outbox yet.
     waiting: VecDeque<Made>,
 }
 
@@ -52,6 +53,7 @@ impl Publisher {
             opener,
             sealer,
             transport_seq: 0,
+            spread: video.spread,
             epoch: video.epoch,
             report_at: now,
             keyframe_requests: 0,
@@ -59,29 +61,37 @@ impl Publisher {
     }
 
     pub fn poll_timeout(&self) -> Instant {
-        self.layers.iter().map(|layer| layer.frames.next_at).fold(self.report_at, Instant::min)
+        let frames = self.layers.iter().map(|layer| layer.frames.next_at);
+        let packets = self.layers.iter().filter_map(|layer| layer.waiting.front());
+        let packets = packets.map(|made| self.epoch + Duration::from_nanos(made.sent_ns));
+        frames.chain(packets).fold(self.report_at, Instant::min)
     }
 
     /// Makes the frames that are due and sends what there is room for.
     pub fn handle_timeout(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
         for index in 0..self.layers.len() {
             while self.layers[index].frames.next_at <= now {
-                let sent_ns = now.duration_since(self.epoch).as_nanos() as u64;
+                let (sent_ns, spread_ns) = (self.nanos(now), self.spread.as_nanos() as u64);
                 let Layer { frames, waiting, .. } = &mut self.layers[index];
-                frames.make_frame(sent_ns, |made| waiting.push_back(*made));
+                frames.make_frame(sent_ns, spread_ns, |made| waiting.push_back(*made));
             }
         }
-        self.send_waiting(path, out);
+        self.send_waiting(now, path, out);
         if self.report_at <= now {
             self.report_at = now + REPORT_INTERVAL;
             self.send_reports(now, path, out);
         }
     }
 
-    /// True when more waits.
-    pub fn send_waiting(&mut self, path: &Path, out: &mut Outbox) -> bool {
+    fn nanos(&self, now: Instant) -> u64 {
+        now.duration_since(self.epoch).as_nanos() as u64
+    }
+
+    /// Sends what is due. True when more of it waits for room.
+    pub fn send_waiting(&mut self, now: Instant, path: &Path, out: &mut Outbox) -> bool {
+        let now_ns = self.nanos(now);
         for index in 0..self.layers.len() {
-            while let Some(made) = self.layers[index].waiting.front().copied() {
+            while let Some(made) = self.layers[index].waiting.front().filter(|made| made.sent_ns <= now_ns).copied() {
                 if !out.has_room() {
                     return true;
                 }

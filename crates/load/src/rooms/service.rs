@@ -375,11 +375,11 @@ impl Product for LoadService {
         self.wheel.next_deadline()
     }
 
-    fn poll_transmit(&mut self, _now: Instant, out: &mut Outbox) -> bool {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Outbox) -> bool {
         while let Some(number) = self.sending.last() {
             if let Some(Some(client)) = self.clients.get_mut(*number)
                 && let Role::Publisher(publisher) = &mut client.role
-                && publisher.send_waiting(&client.path, out)
+                && publisher.send_waiting(now, &client.path, out)
             {
                 return true;
             }
