@@ -203,7 +203,7 @@ impl Downs {
         if let Progress::Later(at) = progress {
             transport.paced_until = Some(at);
         }
-        if progress == Progress::Done && self.report_at <= io.now {
+        if progress == Progress::Done && self.report_at <= io.now && io.out.has_room() {
             self.report(transport, io);
         }
         progress
@@ -476,7 +476,11 @@ impl Downs {
 
     /// Sends sender reports, chooses layers anew and looks for more. Comes once a second.
     fn report(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
-        self.report_at = on_grid(io.now + REPORT_INTERVAL, io.settings.ntp_epoch.0);
+        // From when they were due, not from now: those of many viewers would be drawn to the same picture, and stay there.
+        self.report_at += REPORT_INTERVAL;
+        if self.report_at <= io.now {
+            self.report_at = on_grid(io.now + REPORT_INTERVAL, io.settings.ntp_epoch.0);
+        }
         if let Some(estimator) = &mut transport.estimator {
             estimator.handle_timeout(io.now);
         }
@@ -484,9 +488,7 @@ impl Downs {
         self.choose_layers(transport, io.streams, io.now);
         self.send_reports(transport, io);
         self.send_announcements(transport, io);
-        if self.probe_at.is_none() {
-            self.probe(transport, io);
-        }
+        self.probe_between_pictures(transport, io);
         for down in &mut self.tracks {
             down.follow_rate();
             down.wish_for_keyframe(io);

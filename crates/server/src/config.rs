@@ -248,9 +248,10 @@ section! {
         /// A viewer whose path has not carried half of the smallest picture for 3 s, with as few frames as can be, gets sound alone,
         /// until it does, or a try every 5 to 40 s goes well.
         pause: bool = rooms().pause, any;
-        /// Viewers by WHEP report each packet (transport-wide feedback, some ten reports a second) of streams with one layer, too.
-        /// Otherwise they say of these what they take (REMB, about once a second): there is no layer to choose for them.
-        transport_cc_always: bool = false, any;
+        /// Viewers by WHEP report when each packet came (transport-wide feedback, some ten reports a second) only where they have
+        /// layers to choose from. Of one layer they say about once a second what they take (REMB), which costs less here, and tells
+        /// later of a narrow path: until it does they are paced at 20 Mbit/s, and sound has all the redundancy that loss asks for.
+        transport_cc_for_layers: bool = false, any;
         /// Bandwidth estimate of a new viewer.
         estimate_start: Bitrate = rooms().estimate_start, between(kbps(50), kbps(1_000_000));
         /// Highest bandwidth estimate of a viewer.

@@ -359,7 +359,7 @@ impl Part {
             candidates: udp.into_iter().chain(tcp).collect(),
             sessions_max: config.rooms.sessions_max,
             consent_interval: (config.rooms.idle_timeout / CONSENTS_PER_IDLE_TIMEOUT).min(CONSENT_INTERVAL_MAX),
-            transport_cc_always: config.rooms.transport_cc_always,
+            transport_cc_for_layers: config.rooms.transport_cc_for_layers,
             ..negotiator::Settings::default()
         };
         let (inputs, receiver) = mailbox(NEGOTIATOR_MAILBOX).context("making a mailbox")?;

@@ -47,7 +47,8 @@ pub enum Purpose<'a> {
         chosen: &'a [usize],
         /// The stream's name, which becomes the CNAME and the first media stream's (`media_stream`).
         stream: &'a str,
-        /// Takes transport-wide feedback where it is offered. Otherwise the viewer says itself what it takes (REMB).
+        /// Takes transport-wide feedback where it is offered. Otherwise, too, unless the viewer can say itself what it takes of a
+        /// picture (REMB).
         transport_cc: bool,
     },
 }
@@ -80,12 +81,14 @@ impl<'a> Plan<'a> {
         let accepted = match purpose {
             Purpose::Receive { codecs } => choose_to_receive(&offer, codecs)?,
             Purpose::Send { tracks, profiles, chosen, transport_cc, .. } => {
-                let accepted = choose_to_send(&offer, (tracks, profiles, chosen), new_ssrc)?;
-                let numbered = |(section, media): (&Section<'_>, Option<Media>)| match transport_cc {
-                    true => media,
-                    false => media.map(|media| select::without_transport_cc(section, media)),
-                };
-                offer.sections.iter().zip(accepted).map(numbered).collect()
+                let mut accepted = choose_to_send(&offer, (tracks, profiles, chosen), new_ssrc)?;
+                let sent = || offer.sections.iter().zip(&accepted).filter_map(|(s, media)| Some((s, media.as_ref()?)));
+                if !transport_cc && sent().any(|(section, media)| select::offers_remb(section, media)) {
+                    let sections = offer.sections.iter().zip(&mut accepted);
+                    let sent = sections.filter_map(|(section, media)| Some((section, media.as_mut()?)));
+                    sent.for_each(|(section, media)| select::leave_out_transport_cc(section, media));
+                }
+                accepted
             }
         };
         let first = accepted.iter().position(Option::is_some);

@@ -82,11 +82,17 @@ pub(crate) fn media(
     })
 }
 
-/// The same as where the receiver gives no transport-wide feedback: it may estimate by itself.
-pub(crate) fn without_transport_cc(section: &Section<'_>, media: Media) -> Media {
-    let mut extensions = extensions(section, media.codec.kind(), media.direction, false);
-    extensions.retain(|(_, extension)| *extension != Extension::TransportCc);
-    Media { extensions, transport_cc: false, ..media }
+/// Makes of it what it is where the receiver gives no transport-wide feedback: that one may estimate by itself.
+pub(crate) fn leave_out_transport_cc(section: &Section<'_>, media: &mut Media) {
+    media.transport_cc = false;
+    media.extensions = extensions(section, media.codec.kind(), media.direction, false);
+    media.extensions.retain(|(_, extension)| *extension != Extension::TransportCc);
+}
+
+/// Whether the receiver can say what it takes, and gets the send times that it needs for that.
+pub(crate) fn offers_remb(section: &Section<'_>, media: &Media) -> bool {
+    let has_send_times = section.extensions.iter().any(|(_, uri)| *uri == Extension::AbsSendTime.uri());
+    has_send_times && section.format(media.payload_type).is_some_and(|format| format.feedback.contains(&REMB))
 }
 
 /// What a receiver without transport-wide feedback may say of its path: the rate that it takes at most

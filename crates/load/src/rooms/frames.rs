@@ -96,9 +96,11 @@ impl Frames {
         }
     }
 
-    /// Makes the packets of the frame that is due, which leave over `spread_ns` from `sent_ns` on. A late caller skips no frame.
+    /// Makes the packets of the frame that is due, which leave over `spread_ns` from `sent_ns` on, or until the next frame. A late
+    /// caller skips no frame.
     pub fn make_frame(&mut self, sent_ns: u64, spread_ns: u64, mut each: impl FnMut(&Made)) {
         self.next_at += self.interval;
+        let spread_ns = spread_ns.min(self.interval.as_nanos() as u64);
         let keyframe = std::mem::take(&mut self.keyframe_wanted);
         let bytes = self.frame_bytes * if keyframe { KEYFRAME_FACTOR } else { 1 };
         let count = bytes.div_ceil(PAYLOAD_MAX);

@@ -30,6 +30,9 @@ const PADDING_PACKETS_MAX: usize = 256;
 /// What another worker has of a stream comes in this time.
 const REPLAY_WAIT: Duration = Duration::from_millis(20);
 
+/// Half of the time between two pictures.
+const BETWEEN_PICTURES: Duration = Duration::from_millis(15);
+
 /// A keyframe that was asked for comes in this time, unless its publisher makes them by a clock of its own.
 const KEYFRAME_WAIT: Duration = Duration::from_millis(200);
 
@@ -37,6 +40,14 @@ impl Downs {
     /// Looks for more when the first picture of a new stream has had time to come; or before it comes, where the stream lies still.
     pub(super) fn probe_soon(&mut self, now: Instant, is_flowing: bool) {
         self.probe_at.get_or_insert(now + if is_flowing { KEYFRAME_WAIT } else { REPLAY_WAIT });
+    }
+
+    /// Looks for more where there is some to have. A picture may have left just now, and what came behind it would be measured
+    /// with it.
+    pub(super) fn probe_between_pictures(&mut self, transport: &Transport, io: &Io<'_>) {
+        if self.probe_at.is_none() && self.wanted_rate(transport, io.streams, io.now).is_some() {
+            self.probe_at = Some(io.now + BETWEEN_PICTURES);
+        }
     }
 
     /// Finds out by sending the newest packets again, and padding where these are too few, whether a larger layer would fit.

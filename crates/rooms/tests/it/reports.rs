@@ -80,3 +80,27 @@ fn reports_go_by_themselves_where_nothing_else_does() {
     }
     assert_each_second(&reports);
 }
+
+#[test]
+fn reports_of_many_viewers_are_not_drawn_to_the_same_picture() {
+    let mut world = begun();
+    let viewers = (3..43).map(SessionId);
+    for viewer in viewers {
+        world.add_session(viewer);
+        world.watch(viewer, STREAM, down_track(9));
+    }
+    // Of each second, in how many of its 25 pictures' turns reports left.
+    let mut spread = Vec::new();
+    for _ in 0..25 {
+        let mut turns = 0;
+        for _ in 0..25 {
+            world.now += Duration::from_millis(40);
+            world.rooms.handle_timeout(world.now, &mut world.out);
+            world.frame(PUBLISHER, false);
+            let sent = world.drain();
+            turns += usize::from(sent.iter().any(|(to, data)| *to != addr(PUBLISHER) && classify(data) == Kind::Rtcp));
+        }
+        spread.push(turns);
+    }
+    assert!(spread[1] > 12 && spread[24] >= spread[1] - 2, "{spread:?}");
+}

@@ -51,8 +51,8 @@ pub struct Settings {
     pub handshake_timeout: Duration,
     /// A connected peer's checks are reported to the worker this often at most; several times in the idle timeout.
     pub consent_interval: Duration,
-    /// Takes viewers' transport-wide feedback of streams of one layer, too, where nothing is chosen by it.
-    pub transport_cc_always: bool,
+    /// Takes viewers' transport-wide feedback only where they have layers to choose from, or say nothing else of their path.
+    pub transport_cc_for_layers: bool,
 }
 
 impl Default for Settings {
@@ -64,15 +64,17 @@ impl Default for Settings {
             proof_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             consent_interval: Duration::from_secs(5),
-            transport_cc_always: false,
+            transport_cc_for_layers: false,
         }
     }
 }
 
 impl Settings {
-    /// Whether viewers are to give transport-wide feedback of these tracks.
-    fn takes_transport_cc(&self, tracks: &[TrackSpec]) -> bool {
-        self.transport_cc_always || tracks.iter().any(TrackSpec::may_have_layers)
+    /// Whether a viewer is to give transport-wide feedback of those tracks that it chose, of all where it chose none.
+    fn takes_transport_cc(&self, tracks: &[TrackSpec], chosen: &[usize]) -> bool {
+        let is_chosen = |index: &usize| chosen.is_empty() || chosen.contains(index);
+        let mut watched = (0..).zip(tracks).filter(|(index, _)| is_chosen(index)).map(|(_, track)| track);
+        !self.transport_cc_for_layers || watched.any(TrackSpec::may_have_layers)
     }
 }
 

@@ -277,7 +277,7 @@ where
         let formats = formats(&tracks);
         let purpose = match role {
             Role::Publisher => PUBLISH,
-            Role::Viewer => to_send(&formats, &chosen, &name, self.settings.takes_transport_cc(&tracks)),
+            Role::Viewer => to_send(&formats, &chosen, &name, self.settings.takes_transport_cc(&tracks, &chosen)),
         };
         let options = AnswerOptions { purpose, candidates: &self.settings.candidates };
         let (mut peer, Negotiated { sdp, media }) = Peer::answer(&self.context, now, offer, &options)?;

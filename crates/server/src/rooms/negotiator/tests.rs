@@ -33,6 +33,8 @@ const WATCH: OfferOptions<'static> = OfferOptions {
     stream: "client",
     tcp: false,
 };
+/// Of Chromium, which can say what it takes.
+const OFFER: &str = include_str!("../../../../webrtc/tests/offers/chrome-whep-recvonly.sdp");
 const PUBLISH: OfferOptions<'static> = OfferOptions { direction: Direction::Send, rids: &["f", "h", "q"], ..WATCH };
 
 type Sender = Box<dyn FnMut(Message) -> Posted>;
@@ -309,21 +311,20 @@ fn a_viewer_gets_the_tracks_that_it_chose() {
 }
 
 #[test]
-fn transport_wide_feedback_is_asked_of_who_has_a_choice_of_layers() {
-    let layers = vec!["q".into(), "f".into()];
-    for (always, codec, rids, is_asked) in [
-        (false, Codec::Vp8, vec![], false),
-        (false, Codec::Vp8, layers, true),
-        (false, Codec::Vp9, vec![], true),
-        (true, Codec::Vp8, vec![], true),
+fn transport_wide_feedback_is_asked_of_all_or_of_who_has_a_choice_of_layers() {
+    let layers = || vec!["q".into(), "f".into()];
+    for (for_layers, codec, rids, chosen, is_asked) in [
+        (false, Codec::Vp8, vec![], vec![], true),
+        (true, Codec::Vp8, vec![], vec![], false),
+        (true, Codec::Vp8, layers(), vec![], true),
+        (true, Codec::Vp8, layers(), vec![2], false),
+        (true, Codec::Vp9, vec![], vec![], true),
     ] {
-        let mut harness = Harness::with(Settings { transport_cc_always: always, ..Settings::default() });
-        let options = OfferOptions { video: &[codec], ..WATCH };
-        let (_, offer) = Peer::offer(&harness.context, harness.now, &options).unwrap();
-        assert!(offer.contains("transport-cc"));
+        let mut harness = Harness::with(Settings { transport_cc_for_layers: for_layers, ..Settings::default() });
         let track = |codec, rids| TrackSpec { codec, profile: Default::default(), rids };
-        let tracks = vec![track(Codec::Opus, Vec::new()), track(codec, rids)];
-        let place = Admitted { tracks, ..place(1, Role::Viewer) };
+        let tracks = vec![track(Codec::Opus, vec![]), track(codec, rids), track(Codec::Vp8, vec![])];
+        let place = Admitted { tracks, chosen, ..place(1, Role::Viewer) };
+        let offer = OFFER.to_owned();
         let answer = harness.request(|reply| Request::Open { place, offer, reply }).unwrap();
         assert_eq!(answer.sdp.contains("transport-cc"), is_asked, "{}", answer.sdp);
     }
