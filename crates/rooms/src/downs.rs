@@ -203,9 +203,6 @@ impl Downs {
         if let Progress::Later(at) = progress {
             transport.paced_until = Some(at);
         }
-        if progress == Progress::Done && self.report_at <= io.now && io.out.has_room() {
-            self.report(transport, io);
-        }
         progress
     }
 
@@ -474,8 +471,8 @@ impl Downs {
         }
     }
 
-    /// Sends sender reports, chooses layers anew and looks for more. Comes once a second.
-    fn report(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
+    /// Sends sender reports, chooses layers anew and looks for more. Comes once a second, when reports are due.
+    pub fn report(&mut self, transport: &mut Transport, io: &mut Io<'_>) {
         // From when they were due, not from now: those of many viewers would be drawn to the same picture, and stay there.
         self.report_at += REPORT_INTERVAL;
         if self.report_at <= io.now {

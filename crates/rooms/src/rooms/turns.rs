@@ -120,8 +120,12 @@ impl Rooms {
         }
     }
 
-    /// The session's reports went with media: its timer would come for nothing.
-    fn note_report(&mut self, key: usize) {
+    /// Sends the session's reports with its media: its timer would come for nothing.
+    #[cold]
+    fn report(&mut self, now: Instant, key: usize, out: &mut Outbox) {
+        let (sessions, mut io) = self.split(now, out);
+        let Session { transport, downs, .. } = &mut sessions[key];
+        downs.report(transport, &mut io);
         let session = &mut self.sessions[key];
         if let Some((_, timer)) = session.timer.take() {
             self.wheel.cancel(timer);
@@ -138,14 +142,12 @@ impl Rooms {
             // Its turn comes with another path; until then the log keeps what is new.
             return Progress::Done;
         }
-        let report_at = downs.report_at();
         let progress = downs.send(stream, transport, &mut io);
-        let has_reported = downs.report_at() != report_at;
-        if let Progress::Later(at) = progress {
-            self.wheel.insert(at, Timer::Paced(key));
-        }
-        if has_reported {
-            self.note_report(key);
+        let is_report_due = downs.report_at() <= now;
+        match progress {
+            Progress::Later(at) => drop(self.wheel.insert(at, Timer::Paced(key))),
+            Progress::Done if is_report_due && out.has_room() => self.report(now, key, out),
+            Progress::Done | Progress::Full => {}
         }
         self.take_wishes(now);
         progress
