@@ -89,14 +89,16 @@ fn reports_of_many_viewers_are_not_drawn_to_the_same_picture() {
         world.add_session(viewer);
         world.watch(viewer, STREAM, down_track(9));
     }
-    // Of each second, in how many of its 25 pictures' turns reports left.
+    // Of each second, in how many of its 100 turns reports left; a picture comes in five of them.
     let mut spread = Vec::new();
     for _ in 0..25 {
         let mut turns = 0;
-        for _ in 0..25 {
-            world.now += Duration::from_millis(40);
+        for turn in 0..100 {
+            world.now += Duration::from_millis(10);
             world.rooms.handle_timeout(world.now, &mut world.out);
-            world.frame(PUBLISHER, false);
+            if turn % 20 == 0 {
+                world.frame(PUBLISHER, false);
+            }
             let sent = world.drain();
             turns += usize::from(sent.iter().any(|(to, data)| *to != addr(PUBLISHER) && classify(data) == Kind::Rtcp));
         }
