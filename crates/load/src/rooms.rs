@@ -67,6 +67,9 @@ pub struct Args {
     /// Publishes three simulcast layers that share the bitrate.
     #[arg(long)]
     pub simulcast: bool,
+    /// Publishes sound beside each video, a packet of 80 bytes each 20 ms, which viewers hear: by WHIP and WHEP.
+    #[arg(long, conflicts_with = "livekit")]
+    pub audio: bool,
     /// The packets of a frame leave one by one over this time, as over an uplink that is not much faster than the video.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub spread: Duration,
@@ -216,8 +219,8 @@ impl<'a> Run<'a> {
             let whep_url = args.whep_url.clone().unwrap_or_else(|| own("whep"));
             Entrance::Http(Target { api: api.clone(), whip_url, whep_url, context })
         };
-        let (bitrate, frames_per_second, simulcast, spread) = (args.bitrate, args.fps, args.simulcast, args.spread);
-        let video = Video { bitrate, frames_per_second, simulcast, spread, epoch };
+        let Args { bitrate, fps: frames_per_second, simulcast, audio, spread, .. } = *args;
+        let video = Video { bitrate, frames_per_second, simulcast, audio, spread, epoch };
         Ok(Run { args, api, entrance, workers, video, sessions: Mutex::default() })
     }
 
@@ -325,7 +328,7 @@ impl<'a> Run<'a> {
         let (session, handed) = match &self.entrance {
             Entrance::Http(target) => {
                 let stream = format!("{}-{}", args.name, viewer % args.publishers.max(1));
-                let (joining, resource) = join::watch(target, client, &stream, check)?;
+                let (joining, resource) = join::watch(target, client, &stream, args.audio, check)?;
                 (Session::Http(resource), self.hand_over(thread, joining))
             }
             Entrance::Livekit(lobby) => {

@@ -53,6 +53,11 @@ const KEYFRAME_FACTOR: usize = 4;
 const HISTORY: usize = 1_024;
 const CLOCK_RATE: u32 = 90_000;
 
+/// Sound as browsers send it: a packet of Opus each 20 ms (RFC 7587 §4.2), at 32 kbit/s.
+const SOUND_INTERVAL: Duration = Duration::from_millis(20);
+const SOUND_BYTES: usize = 80;
+const SOUND_CLOCK_RATE: u32 = 48_000;
+
 /// One packet of the video: all that is needed to write it, as often as wanted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Made {
@@ -68,11 +73,14 @@ pub struct Made {
     pub sent_ns: u64,
 }
 
-/// The frames of one video, or of one simulcast layer.
+/// The frames of one video, or of one simulcast layer, or of sound.
 #[derive(Debug)]
 pub struct Frames {
     interval: Duration,
     frame_bytes: usize,
+    clock_rate: u32,
+    /// Its last packet ends a frame, which the marker bit says; sound has none.
+    has_marker: bool,
     /// When the next frame is due.
     pub next_at: Instant,
     seq: u64,
@@ -88,11 +96,25 @@ impl Frames {
         Frames {
             interval: Duration::from_secs(1) / frames_per_second,
             frame_bytes: (bitrate.bps() / 8 / u64::from(frames_per_second)).max(64) as usize,
+            clock_rate: CLOCK_RATE,
+            has_marker: true,
             next_at: start,
             seq: SEQ_FIRST,
             frame: 0,
             keyframe_wanted: true,
             history: vec![Made::default(); HISTORY].into(),
+        }
+    }
+
+    /// Sound: one packet for each frame, in which no picture begins.
+    pub fn sound(start: Instant) -> Self {
+        Frames {
+            interval: SOUND_INTERVAL,
+            frame_bytes: SOUND_BYTES,
+            clock_rate: SOUND_CLOCK_RATE,
+            has_marker: false,
+            keyframe_wanted: false,
+            ..Frames::new(start, Bitrate::ZERO, 1)
         }
     }
 
@@ -111,7 +133,7 @@ impl Frames {
                 seq: self.seq,
                 timestamp: self.timestamp(),
                 payload_len,
-                marker: index + 1 == count,
+                marker: self.has_marker && index + 1 == count,
                 keyframe,
                 starts_frame: index == 0,
                 picture_id: self.frame as u16 & 0x7fff,
@@ -135,12 +157,12 @@ impl Frames {
 
     /// The RTP timestamp of the instant `now`, by the frame that is next.
     pub fn timestamp_at(&self, now: Instant) -> u32 {
-        let ahead = self.next_at.saturating_duration_since(now).as_secs_f64() * f64::from(CLOCK_RATE);
+        let ahead = self.next_at.saturating_duration_since(now).as_secs_f64() * f64::from(self.clock_rate);
         self.timestamp().wrapping_sub(ahead as u32)
     }
 
     fn timestamp(&self) -> u32 {
-        self.frame.wrapping_mul((self.interval.as_secs_f64() * f64::from(CLOCK_RATE)) as u32)
+        self.frame.wrapping_mul((self.interval.as_secs_f64() * f64::from(self.clock_rate)) as u32)
     }
 
     /// Writes a packet's payload into `buf`, and returns it.
@@ -197,6 +219,15 @@ mod tests {
             frames.make_frame(0, 0, |packet| bytes += packet.payload_len);
         }
         assert_eq!(bytes * 8 / 10_000, 150);
+    }
+
+    #[test]
+    fn sound_is_a_small_packet_each_20_ms_by_its_own_clock() {
+        let mut frames = Frames::sound(Instant::now());
+        let mut made = Vec::new();
+        (0..3).for_each(|n| frames.make_frame(n, 0, |packet| made.push(*packet)));
+        assert_eq!(made.iter().map(|packet| packet.timestamp).collect::<Vec<_>>(), [0, 960, 1_920]);
+        assert!(made.iter().all(|packet| packet.payload_len == 80 && !packet.marker && !packet.keyframe));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Video {
     pub bitrate: Bitrate,
     pub frames_per_second: u32,
     pub simulcast: bool,
+    /// Sound beside it.
+    pub audio: bool,
     /// The packets of a frame leave over so much time.
     pub spread: Duration,
     pub epoch: Instant,
@@ -63,15 +65,15 @@ pub const VIDEO: OfferOptions<'static> = OfferOptions {
 /// Publishes `stream`. Returns the client, to be connected, and the URL of its resource.
 pub fn publish(target: &Target, client: usize, stream: &str, video: Video) -> Result<(Joining, String)> {
     let rids: &[&str] = if video.simulcast { &LAYERS.map(|(rid, _)| rid) } else { &[] };
-    let options = OfferOptions { direction: Direction::Send, rids, stream, ..VIDEO };
+    let options = OfferOptions { direction: Direction::Send, rids, stream, audio: video.audio, ..VIDEO };
     let started = Instant::now();
     let (peer, media, resource) = exchange(target, &options, &target.whip_url.replace(STREAM, stream), started)?;
-    Ok((Joining { client, peer, started, media: vec![media], part: Part::Publish(video) }, resource))
+    Ok((Joining { client, peer, started, media, part: Part::Publish(video) }, resource))
 }
 
-/// Watches `stream`. Returns the client, to be connected, and the URL of its resource.
-pub fn watch(target: &Target, client: usize, stream: &str, check: Check) -> Result<(Joining, String)> {
-    let options = OfferOptions { stream, ..VIDEO };
+/// Watches `stream`, and hears it where it is to have sound. Returns the client, to be connected, and the URL of its resource.
+pub fn watch(target: &Target, client: usize, stream: &str, audio: bool, check: Check) -> Result<(Joining, String)> {
+    let options = OfferOptions { stream, audio, ..VIDEO };
     let url = target.whep_url.replace(STREAM, stream);
     let first = Instant::now();
     let (started, (peer, media, resource)) = loop {
@@ -81,7 +83,7 @@ pub fn watch(target: &Target, client: usize, stream: &str, check: Check) -> Resu
             joined => break (started, joined?),
         }
     };
-    Ok((Joining { client, peer, started, media: vec![media], part: Part::Watch(check) }, resource))
+    Ok((Joining { client, peer, started, media, part: Part::Watch(check) }, resource))
 }
 
 /// There is no such stream, at least not yet; with what the server says.
@@ -89,7 +91,12 @@ pub fn watch(target: &Target, client: usize, stream: &str, check: Check) -> Resu
 #[error("{0}")]
 struct NotFound(String);
 
-fn exchange(target: &Target, options: &OfferOptions<'_>, url: &str, now: Instant) -> Result<(Peer, Media, String)> {
+fn exchange(
+    target: &Target,
+    options: &OfferOptions<'_>,
+    url: &str,
+    now: Instant,
+) -> Result<(Peer, Vec<Media>, String)> {
     let (mut peer, offer) = Peer::offer(&target.context, now, options)?;
     let Answer { status, location, body } = target.api.post(url, "application/sdp", &offer)?;
     match status {
@@ -98,7 +105,7 @@ fn exchange(target: &Target, options: &OfferOptions<'_>, url: &str, now: Instant
         _ => bail!("POST {url}: {status}: {body}"),
     }
     let resource = resolve(url, &location)?;
-    match video(&mut peer, &body, options.direction).with_context(|| format!("answer of {url}")) {
+    match accepted(&mut peer, &body, options).with_context(|| format!("answer of {url}")) {
         Ok(media) => Ok((peer, media, resource)),
         Err(error) => {
             // What comes to nothing is not left open.
@@ -108,11 +115,14 @@ fn exchange(target: &Target, options: &OfferOptions<'_>, url: &str, now: Instant
     }
 }
 
-fn video(peer: &mut Peer, answer: &str, direction: Direction) -> Result<Media> {
-    let mut media = peer.accept_answer(answer)?.media.into_iter();
-    let video = media.find(|media| media.codec.kind() == MediaKind::Video).context("it has no video")?;
-    ensure!(direction == Direction::Send || !video.rx.is_empty(), "it names no SSRC");
-    Ok(video)
+/// The sections of an answer, in which there is all that was asked for.
+fn accepted(peer: &mut Peer, answer: &str, options: &OfferOptions<'_>) -> Result<Vec<Media>> {
+    let media = peer.accept_answer(answer)?.media;
+    let has = |kind| media.iter().any(|media| media.codec.kind() == kind);
+    ensure!(has(MediaKind::Video), "it has no video");
+    ensure!(!options.audio || has(MediaKind::Audio), "it has no audio");
+    ensure!(options.direction == Direction::Send || media.iter().all(|media| !media.rx.is_empty()), "it names no SSRC");
+    Ok(media)
 }
 
 /// Where a `Location` leads that came from `url` (RFC 3986 §5.2).

@@ -1,11 +1,13 @@
 //! A publisher as the load generator plays it: frames on time, and an answer to every NACK and keyframe request.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{Packet, SEQ_FIRST, Source};
 use srtp::{Opener, Sealer};
 use webrtc::{Extension, Media};
+use wire::codec::MediaKind;
 use wire::rtcp;
 use wire::{Outbox, Path, Seq};
 
@@ -16,8 +18,6 @@ use super::join::Video;
 pub const LAYERS: [(&str, f64); 3] = [("q", 0.1), ("h", 0.3), ("f", 0.6)];
 
 pub struct Publisher {
-    /// What the publisher's section of the answer says.
-    media: Media,
     opener: Opener,
     sealer: Sealer,
     layers: Vec<Layer>,
@@ -29,6 +29,8 @@ pub struct Publisher {
 }
 
 struct Layer {
+    /// What its section of the answer says.
+    media: Arc<Media>,
     source: Source,
     rid: Option<String>,
     frames: Frames,
@@ -39,17 +41,24 @@ struct Layer {
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Publisher {
-    pub fn new(now: Instant, video: Video, media: Media, opener: Opener, sealer: Sealer) -> Self {
-        let layers = (0..media.tx.len()).filter_map(|index| {
-            let source = Source::new(&media, index, SEQ_FIRST)?;
-            let rid = media.rids.get(index).cloned();
-            let share = LAYERS.iter().find(|(name, _)| rid.as_deref() == Some(name)).map_or(1.0, |(_, share)| *share);
-            let frames = Frames::new(now, video.bitrate.scale(share), video.frames_per_second);
-            Some(Layer { source, rid, frames, waiting: VecDeque::new() })
+    /// Of the sections of its answer, each a video or sound.
+    pub fn new(now: Instant, video: Video, media: &[Media], opener: Opener, sealer: Sealer) -> Self {
+        let layers = media.iter().flat_map(|media| {
+            let media = Arc::new(media.clone());
+            (0..media.tx.len()).filter_map(move |index| {
+                let source = Source::new(&media, index, SEQ_FIRST)?;
+                let rid = media.rids.get(index).cloned();
+                let share = LAYERS.iter().find(|(name, _)| rid.as_deref() == Some(name));
+                let share = share.map_or(1.0, |(_, share)| *share);
+                let frames = match media.codec.kind() {
+                    MediaKind::Video => Frames::new(now, video.bitrate.scale(share), video.frames_per_second),
+                    MediaKind::Audio => Frames::sound(now),
+                };
+                Some(Layer { media: media.clone(), source, rid, frames, waiting: VecDeque::new() })
+            })
         });
         Publisher {
             layers: layers.collect(),
-            media,
             opener,
             sealer,
             transport_seq: 0,
@@ -103,8 +112,9 @@ impl Publisher {
     }
 
     fn send(&mut self, index: usize, made: &Made, again: bool, path: &Path, out: &mut Outbox) {
-        let Publisher { media, layers, sealer, transport_seq, .. } = self;
+        let Publisher { layers, sealer, transport_seq, .. } = self;
         let layer = &mut layers[index];
+        let media = &layer.media;
         let Some(slot) = out.slot() else { return };
         let twcc = transport_seq.to_be_bytes();
         // As long as a receiver may not know the SSRC.

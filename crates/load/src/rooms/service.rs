@@ -99,7 +99,7 @@ impl Client {
         let (opener, sealer) = (Opener::new(keys).ok()?, Sealer::new(keys).ok()?);
         let Role::Joining(media, part) = &self.role else { return None };
         self.role = match *part {
-            Part::Publish(video) => Role::Publisher(Publisher::new(now, video, media.first()?.clone(), opener, sealer)),
+            Part::Publish(video) => Role::Publisher(Publisher::new(now, video, media, opener, sealer)),
             Part::Watch(check) => {
                 let mut viewer = Viewer::new(now, opener, sealer, check);
                 viewer.set_tracks(now, media);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rooms::receive::{Receiver, TransportRecorder};
 use srtp::{Opener, Sealer};
 use webrtc::{Extension, Media};
+use wire::codec::MediaKind;
 use wire::rtcp;
 use wire::rtp::RtpPacket;
 use wire::{Outbox, Path, Seq};
@@ -29,7 +30,7 @@ pub struct Seen {
     pub decrypted: u64,
     /// Times that a picture stood still.
     pub freezes: u64,
-    /// Videos of which nothing came.
+    /// Videos and sounds of which nothing came.
     pub silent: usize,
     pub first_packet: Option<Instant>,
     pub first_keyframe: Option<Instant>,
@@ -79,9 +80,10 @@ enum Came {
     Again,
 }
 
-/// One video that comes.
+/// One video that comes, or sound.
 struct Track {
     ssrc: u32,
+    kind: MediaKind,
     rtx_ssrc: Option<u32>,
     receiver: Receiver,
     highest: Option<Seq>,
@@ -113,6 +115,9 @@ fn is_frozen(mean: Option<Duration>, took: Duration) -> bool {
 impl Track {
     /// Takes a packet's timestamp. True where it begins a frame before which the picture stood still.
     fn see_frame(&mut self, now: Instant, timestamp: u32) -> bool {
+        if self.kind == MediaKind::Audio {
+            return false;
+        }
         let Some(Frame { timestamp: last, at, interval }) = self.frame else {
             self.frame = Some(Frame { timestamp, at: now, interval: None });
             return false;
@@ -172,6 +177,7 @@ impl Viewer {
                 let receiver = Receiver::new(now, ssrc, media.codec);
                 self.tracks.push(Track {
                     ssrc,
+                    kind: media.codec.kind(),
                     rtx_ssrc,
                     receiver,
                     highest: None,
@@ -338,8 +344,16 @@ mod tests {
     #[test]
     fn a_picture_stands_still_where_the_next_one_comes_150_ms_later_than_usual() {
         let (start, receiver) = (Instant::now(), Receiver::new(Instant::now(), 1, Codec::Vp8));
-        let mut track =
-            Track { ssrc: 1, rtx_ssrc: None, receiver, highest: None, frame: None, packets: 0, missing_before: 0 };
+        let mut track = Track {
+            ssrc: 1,
+            kind: MediaKind::Video,
+            rtx_ssrc: None,
+            receiver,
+            highest: None,
+            frame: None,
+            packets: 0,
+            missing_before: 0,
+        };
         let mut at = start;
         let mut see = |later_ms, timestamp| {
             at += Duration::from_millis(later_ms);

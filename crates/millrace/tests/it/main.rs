@@ -18,6 +18,7 @@ mod join_storm;
 mod late_joiners;
 mod leaving;
 mod load_livekit;
+mod load_sound;
 mod offers;
 mod offloads;
 #[path = "../../../../tests/support/own_process.rs"]
