@@ -78,6 +78,16 @@ impl UdpSocket {
         Self::set_up(socket, addr, options, true)
     }
 
+    /// A second socket on this one's address, which gets what begins like one of these from now on. What is sent is sent by this
+    /// one.
+    ///
+    /// # Errors
+    /// What the system says: that it cannot, or that this one is on a port with others.
+    pub fn beside(&self, beginnings: &[sys::Beginning], options: &Options) -> io::Result<Self> {
+        let second = sys::steered_udp_socket(self.as_fd(), &self.local_addr, beginnings)?;
+        Self::set_up(second, self.local_addr, options, false)
+    }
+
     /// What a socket has anyway when it is new is not set: a relay opens thousands.
     fn set_up(socket: std::net::UdpSocket, addr: SocketAddr, options: &Options, is_adopted: bool) -> io::Result<Self> {
         let fd = socket.as_fd();

@@ -64,21 +64,26 @@ impl Epoll {
 
     /// Watches a descriptor, which `Ready` will name by its token.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
+        self.control(libc::EPOLL_CTL_ADD, fd, token, interest.events())
     }
 
     /// Changes what a descriptor that is watched is watched for.
     pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
+        self.control(libc::EPOLL_CTL_MOD, fd, token, interest.events())
+    }
+
+    /// Has a descriptor that is watched tell of input once, and then of nothing before this is asked again.
+    pub fn watch_once(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, token, (libc::EPOLLIN | libc::EPOLLONESHOT) as u32)
     }
 
     /// Ends the watch of a descriptor.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest::NOTHING)
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
-    fn control(&self, how: libc::c_int, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: interest.events(), u64: token };
+    fn control(&self, how: libc::c_int, fd: BorrowedFd<'_>, token: u64, events: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: the kernel reads `event` during the call only.
         check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), how, fd.as_raw_fd(), &mut event) }).map(drop)
     }

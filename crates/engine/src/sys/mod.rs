@@ -9,6 +9,7 @@
 //! - `FileSender`: sending parts of files to many connections (`pages`)
 //! - `next_refusal`: what ICMP said about datagrams that were sent (`refusal`)
 //! - `probe_sending`: whether TCP connections can be sent on in a certain way (`sending`)
+//! - `steered_udp_socket`: a second socket on a UDP port, for what begins in certain ways (`steer`)
 //! - `udp_socket`, `tcp_listener`, `tcp_connect` and their options; `send_file` (`socket`)
 //! - `KernelTls`, `seal_in_kernel`, `do_step`, `unacknowledged`: TLS whose records the kernel seals (`ktls`)
 //! - `thread_id`, `thread_cpu_time`, `set_nice`, `pin_to_cpu`, `set_timer_slack`, `open_files_max`,
@@ -25,6 +26,7 @@ mod pages;
 mod refusal;
 mod sending;
 mod socket;
+mod steer;
 mod thread;
 
 pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBatch, SendBatch};
@@ -49,6 +51,8 @@ pub(crate) use socket::{
     set_refusals, set_tcp_user_timeout, set_unicast, set_unsent_max, shared_tcp_listener, shared_udp_socket,
     udp_has_gso,
 };
+pub use steer::Beginning;
+pub(crate) use steer::steered_udp_socket;
 pub(crate) use thread::pin_to_cpu;
 pub use thread::{open_files_max, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
 

@@ -269,8 +269,9 @@ fn set_ip<T: Copy>(
     set(fd, level, name, value)
 }
 
-/// What switches an option on.
-const ON: libc::c_int = 1;
+/// What switches an option on, and off.
+pub(super) const ON: libc::c_int = 1;
+pub(super) const OFF: libc::c_int = 0;
 
 /// `T` is what the kernel reads for this option: integers, and pointers to what lives as long as `value`.
 pub(super) fn set<T: Copy>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
