@@ -5,6 +5,9 @@
 //! many sockets have is received first, then handled, then sent. Each kind of work gets a bounded share of a turn, so that
 //! none starves the others: UDP and messages first, then TCP, of which all connections together have one share.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
@@ -18,7 +21,7 @@ use wire::{CloseReason, DatagramRun, LinkEvent, LinkId, LinkKind, Outbox, Path};
 
 use crate::counters::Counters;
 use crate::egress::Egress;
-use crate::links::{CONNECTIONS, EVENTS_MAX, Links, READ_BUFFER_BYTES, Read};
+use crate::links::{CONNECTIONS, EVENTS_MAX, Found, Links, READ_BUFFER_BYTES, Read};
 use crate::mailbox::Receiver;
 use crate::service::Service;
 use crate::sys::{Interest, Ready};
@@ -70,7 +73,9 @@ pub(crate) struct Loop<M> {
     coalesce: Duration,
     /// When the present turn began.
     woke: Instant,
-    /// The turn was for datagrams alone that came within `coalesce` of the last, and took all of them. Connections wait for
+    /// When the last turn began that was for datagrams which cannot wait.
+    heard: Instant,
+    /// The turn was for such datagrams alone, came within `coalesce` of the last, and took all of them. Connections wait for
     /// nothing: of what they have, a turn takes a part.
     comes_often: bool,
     receiver: Receiver<M>,
@@ -92,6 +97,7 @@ impl<M: Send + 'static> Loop<M> {
         let buffer = vec![0; READ_BUFFER_BYTES].into();
         let (batch, sources) = (recv_batch(true), Vec::with_capacity(SOURCES_MAX));
         let (last_due, woke, comes_often) = (None, Instant::now(), false);
+        let heard = woke;
         Ok(Loop {
             batch,
             sources,
@@ -100,6 +106,7 @@ impl<M: Send + 'static> Loop<M> {
             last_due,
             coalesce,
             woke,
+            heard,
             comes_often,
             receiver,
             counters,
@@ -113,10 +120,7 @@ impl<M: Send + 'static> Loop<M> {
         while !self.is_stopping.load(Ordering::Acquire) {
             self.publish();
             self.wait(service, now, has_more)?;
-            let before = std::mem::replace(&mut self.woke, Instant::now());
-            // More than the kernel can report at a time may be ready.
-            let is_all_known = (1..EVENTS_MAX).contains(&self.egress.links.epoll.ready_count());
-            self.comes_often = is_all_known && self.woke - before < 2 * self.coalesce;
+            self.woke = Instant::now();
             has_more = self.turn(service, self.woke)?;
             now = Instant::now();
             self.egress.links.counts.busy_ns += now.duration_since(self.woke).as_nanos() as u64;
@@ -139,8 +143,8 @@ impl<M: Send + 'static> Loop<M> {
             links.counts.sleeps += 1;
             return links.epoll.wait(Some(Duration::ZERO));
         }
-        let deadline = [service.poll_timeout(), service.poll_wake(), links.next_sweep()].into_iter().flatten().min();
-        let left = left(deadline);
+        let deadlines = [service.poll_timeout(), service.poll_wake(), links.next_sweep(), links.patient.next_look()];
+        let left = left(deadlines.into_iter().flatten().min());
         if left.is_some_and(|left| left.is_zero()) {
             return links.epoll.wait(Some(Duration::ZERO));
         }
@@ -157,6 +161,7 @@ impl<M: Send + 'static> Loop<M> {
     fn turn<S: Service<Message = M>>(&mut self, service: &mut S, now: Instant) -> io::Result<bool> {
         self.egress.links.counts.turns += 1;
         let mut has_connections = self.egress.links.connections.has_rest();
+        let (mut has_datagrams, mut is_drained) = (false, self.egress.links.epoll.ready_count() < EVENTS_MAX);
         for index in 0..self.egress.links.epoll.ready_count() {
             match self.egress.links.epoll.ready(index) {
                 Some(Ready { token: MAILBOX, .. }) => self.receiver.wake_up(true),
@@ -166,12 +171,20 @@ impl<M: Send + 'static> Loop<M> {
                     if failed {
                         self.take_refusals(service, link);
                     }
-                    self.receive(service, now, link);
+                    if !self.egress.links.patient.wake(link) {
+                        has_datagrams = true;
+                        is_drained &= self.receive(service, now, link) != Found::More;
+                    }
                 }
                 None => break,
             }
         }
-        self.comes_often &= !has_connections;
+        let is_behind = self.look_at_patient(service, now);
+        let is_soon = now - self.heard < 2 * self.coalesce;
+        self.comes_often = has_datagrams && is_drained && is_soon && !is_behind && !has_connections;
+        if has_datagrams {
+            self.heard = now;
+        }
         let has_received = self.handle_received(service);
         if has_received && (has_connections || !self.receiver.is_empty()) {
             self.transmit(service, now);
@@ -183,7 +196,19 @@ impl<M: Send + 'static> Loop<M> {
         let now = Instant::now();
         self.egress.links.sweep(now);
         self.egress.links.count_drops(now);
-        Ok(self.transmit(service, now) | has_more)
+        Ok(self.transmit(service, now) | has_more | is_behind)
+    }
+
+    /// Receives what waits in patient sockets whose time has come; true when there is more.
+    fn look_at_patient(&mut self, service: &mut impl Service, now: Instant) -> bool {
+        let mut is_behind = false;
+        for index in 0..self.egress.links.patient.len() {
+            let Some(link) = self.egress.links.patient.due(now, index) else { continue };
+            let found = self.receive(service, now, link);
+            self.egress.links.end_look(now, link, found);
+            is_behind |= found == Found::More;
+        }
+        is_behind
     }
 
     /// Handles listeners and connections that are ready, bounded; true when some of them had no turn.
@@ -212,40 +237,42 @@ impl<M: Send + 'static> Loop<M> {
     }
 
     /// Receives what one UDP socket has, behind what others had. A batch that is full is handled.
-    fn receive(&mut self, service: &mut impl Service, now: Instant, link: LinkId) {
+    fn receive(&mut self, service: &mut impl Service, now: Instant, link: LinkId) -> Found {
+        let mut found = Found::Nothing;
         for _ in 0..RECEIVE_BATCHES_MAX {
             if !self.egress.prepare(service, now, 1, &[]) {
-                return;
+                return Found::More;
             }
-            let Some((_, socket)) = self.egress.links.udp(link) else { return };
+            let Some((_, socket)) = self.egress.links.udp(link) else { return found };
             if socket.is_send_only() {
-                return;
+                return found;
             }
             let (filled, keeps_refusals) = (self.batch.fill(socket), socket.keeps_refusals());
             let counts = &mut self.egress.links.counts;
             counts.receive_calls += 1;
             match filled {
-                Ok(0) => return,
+                Ok(0) => return found,
                 Ok(_) => self.sources.push((link, self.batch.message_count())),
                 // It is what ICMP said, told once, and taken next turn; what was received is still there.
                 Err(_) if keeps_refusals => continue,
                 Err(error) => {
                     tracing::debug!(%error, "receive");
                     counts.receive_errors += 1;
-                    return;
+                    return found;
                 }
             }
+            found = Found::Something;
             let is_drained = !self.batch.is_full();
             if is_drained && self.sources.len() < SOURCES_MAX {
-                return;
+                return found;
             }
             self.handle_received(service);
             self.transmit(service, now);
             if is_drained {
-                return;
+                return found;
             }
         }
-        self.comes_often = false;
+        Found::More
     }
 
     /// Hands the service what was received; false when that is nothing.
@@ -257,6 +284,7 @@ impl<M: Send + 'static> Loop<M> {
         for place in 0..self.sources.len() {
             let (link, end) = self.sources[place];
             self.egress.links.expect_drops(now, link, end - first, self.batch.len_bytes(first..end));
+            let link = self.egress.links.patient.named(link);
             (first..end).for_each(|index| self.handle_message(service, now, link, index));
             first = end;
         }
@@ -432,199 +460,5 @@ impl<M: Send + 'static> Loop<M> {
         let counts = &mut self.egress.links.counts;
         counts.mailbox_full = self.receiver.refused();
         self.counters.published.store(counts);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use wire::{LinkRequest, Token};
-
-    use crate::links::tests::with_backlogs;
-    use crate::mailbox::mailbox;
-
-    /// Does nothing.
-    struct Nobody;
-
-    impl Service for Nobody {
-        type Message = ();
-
-        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
-    }
-
-    impl wire::Product for Nobody {
-        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            None
-        }
-
-        fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
-            false
-        }
-    }
-
-    #[test]
-    fn what_waits_for_room_in_connections_leaves_in_shares_of_turns() {
-        const WAITING: usize = 50_000;
-        let (links, clients) = with_backlogs(20, WAITING);
-        let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
-        let mut own = Loop::new(4_096, Duration::ZERO, links, receiver, Arc::default(), Arc::default()).expect("epoll");
-        let mut waiting = own.egress.links.backlog_bytes();
-        assert!(waiting >= clients.len() * WAITING);
-        let mut turns = 0;
-        while waiting > 0 {
-            own.handle_connections(&mut Nobody, Instant::now()).expect("epoll");
-            let rest = own.egress.links.backlog_bytes();
-            assert!(waiting - rest < CONNECTION_BYTES_MAX + WAITING * 2, "{} bytes in one turn", waiting - rest);
-            (waiting, turns) = (rest, turns + 1);
-        }
-        assert!(turns > 1);
-    }
-
-    /// Always has more to send, which takes longer than the time for it.
-    #[derive(Default)]
-    struct Slow {
-        sends: usize,
-    }
-
-    impl Service for Slow {
-        type Message = ();
-
-        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
-    }
-
-    impl wire::Product for Slow {
-        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            None
-        }
-
-        fn poll_transmit(&mut self, now: Instant, _out: &mut Outbox) -> bool {
-            self.sends += 1;
-            while now.elapsed() <= FLUSHING_MAX {}
-            true
-        }
-    }
-
-    #[test]
-    fn who_takes_long_to_send_leaves_input_its_turn() {
-        let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
-        let mut own =
-            Loop::new(4_096, Duration::ZERO, Links::new().expect("epoll"), receiver, Arc::default(), Arc::default())
-                .expect("epoll");
-        let mut slow = Slow::default();
-        assert!(own.transmit(&mut slow, Instant::now()), "there is more");
-        assert_eq!(slow.sends, 1);
-    }
-
-    /// Has something due, which can wait or cannot.
-    struct Due {
-        at: Instant,
-        is_exact: bool,
-    }
-
-    impl Service for Due {
-        type Message = ();
-
-        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
-
-        fn poll_exact(&self) -> Option<Instant> {
-            self.is_exact.then_some(self.at)
-        }
-    }
-
-    impl wire::Product for Due {
-        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            Some(self.at)
-        }
-
-        fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
-            false
-        }
-    }
-
-    #[test]
-    fn what_is_due_and_can_wait_does_not_end_a_rest() {
-        const REST: Duration = Duration::from_millis(5);
-        let (_mailbox, receiver) = mailbox::<()>(1).expect("eventfd");
-        let mut own = Loop::new(4_096, REST, Links::new().expect("epoll"), receiver, Arc::default(), Arc::default())
-            .expect("epoll");
-        for (is_exact, comes_often, sleeps) in [(true, true, 0), (false, false, 0), (false, true, 1)] {
-            let now = Instant::now();
-            (own.woke, own.comes_often) = (now, comes_often);
-            own.wait(&Due { at: now, is_exact }, now, false).expect("epoll");
-            assert_eq!(own.egress.links.counts.sleeps, sleeps);
-        }
-        assert!(own.woke.elapsed() >= REST);
-    }
-
-    /// Sends all that comes to one place, behind a byte.
-    struct Forwarder {
-        to: Path,
-    }
-
-    impl Service for Forwarder {
-        type Message = ();
-
-        fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
-    }
-
-    impl wire::Product for Forwarder {
-        fn handle_run(&mut self, _now: Instant, run: DatagramRun<'_>, out: &mut Outbox) {
-            out.push_prefixed(&self.to, &run, 0..run.datagram_count(), 0..usize::MAX, |_| [7]);
-        }
-
-        fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            None
-        }
-
-        fn poll_transmit(&mut self, _now: Instant, _out: &mut Outbox) -> bool {
-            false
-        }
-    }
-
-    #[test]
-    fn what_many_sockets_have_is_received_first_and_leaves_in_one_call() {
-        const SOCKETS: u8 = 40;
-        let mut links = Links::new().expect("epoll");
-        let mut opened = (0..=SOCKETS).map(|_| {
-            let addr = ([127, 0, 0, 1], 0).into();
-            let (token, options) = (Token::default(), wire::UdpOptions::default());
-            links.handle_request(Instant::now(), LinkRequest::OpenUdp { token, addr, ports: None, options });
-            let Some((_, LinkEvent::Opened { link, local, .. })) = links.poll_news() else { panic!("it is told") };
-            (link, local)
-        });
-        let (way_out, _) = opened.next().expect("a socket");
-        let others: Vec<_> = opened.collect();
-        let [sender, receiver] =
-            [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound"));
-        for (number, (_, addr)) in (0..).zip(&others) {
-            sender.send_to(&[number], addr).expect("it is sent");
-        }
-        receiver.set_nonblocking(true).expect("it is a socket");
-        let (_mailbox, messages) = mailbox::<()>(1).expect("eventfd");
-        let mut own =
-            Loop::new(200_000, Duration::ZERO, links, messages, Arc::default(), Arc::default()).expect("epoll");
-        let remote = receiver.local_addr().expect("bound");
-        let mut forwarder = Forwarder { to: Path { link: way_out, remote, local: None } };
-        own.egress.links.epoll.wait(None).expect("epoll");
-        own.turn(&mut forwarder, Instant::now()).expect("a turn");
-
-        let mut buf = [0; 10];
-        let got = (0..SOCKETS).map(|_| {
-            assert_eq!(receiver.recv(&mut buf).expect("it came"), 2);
-            buf[1]
-        });
-        let mut got: Vec<u8> = got.collect();
-        let counts = &own.egress.links.counts;
-        assert_eq!((counts.receive_calls, counts.send_calls), (SOCKETS.into(), 2), "{SOURCES_MAX} at a time");
-        got.sort_unstable();
-        assert_eq!(got, (0..SOCKETS).collect::<Vec<u8>>());
     }
 }

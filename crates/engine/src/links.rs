@@ -11,6 +11,7 @@ mod buffers;
 mod connections;
 mod listener;
 mod open;
+mod patient;
 mod rest;
 mod sealed;
 mod strangers;
@@ -33,6 +34,7 @@ use self::buffers::Buffers;
 use self::connections::Connections;
 use self::listener::Accepted;
 pub(crate) use self::listener::Listener;
+pub(crate) use self::patient::{Found, PatientSockets};
 use self::sealed::Sealer;
 use self::stream::{Got, Stream};
 use self::table::Table;
@@ -82,6 +84,7 @@ pub(crate) struct Links {
     /// UDP sockets, the mailbox, and one entry for all TCP links.
     pub(crate) epoll: Epoll,
     pub(crate) connections: Connections,
+    pub(crate) patient: PatientSockets,
     /// What the worker counts.
     pub(crate) counts: CountersSnapshot,
     table: Table<Link>,
@@ -142,6 +145,7 @@ impl Links {
         Ok(Links {
             epoll,
             connections,
+            patient: PatientSockets::default(),
             counts: CountersSnapshot::default(),
             table: Table::new(),
             queue: SendQueue::default(),
@@ -588,7 +592,11 @@ impl Links {
         if body.is_shared() {
             self.set_of(body.kind()).remove(body.as_fd()).ok();
         }
-        let Body::Stream(mut stream) = body else { return Some((token, None, false)) };
+        let Body::Stream(mut stream) = body else {
+            let second = self.patient.take_second_of(id);
+            second.and_then(|second| self.remove(second));
+            return Some((token, None, false));
+        };
         stream.release(&mut self.buffers);
         debug_assert!(
             self.counts.tcp_links > 0 && self.impatient >= usize::from(stream.is_impatient()),

@@ -15,10 +15,10 @@ use wire::{LinkId, ListenOptions, Token, UdpOptions};
 
 use crate::counters::{Counters, CountersSnapshot};
 use crate::event_loop::Loop;
-use crate::links::{Body, Links, Listener};
+use crate::links::{Body, Links, Listener, PatientSockets};
 use crate::mailbox::{Mailbox, Receiver, mailbox};
 use crate::service::Service;
-use crate::sys;
+use crate::sys::{self, Beginning};
 use crate::udp::UdpSocket;
 
 /// What a worker is to be.
@@ -38,6 +38,8 @@ pub struct WorkerConfig {
     /// with the interrupt coalescing of network cards. What is due and can wait does so (`Service::poll_exact`). Connections have
     /// no part in it. Zero: at once.
     pub coalesce: Duration,
+    /// For how long what can wait does (`Socket::beside`), where it comes often. Zero: not at all.
+    pub patience: Duration,
 }
 
 impl Default for WorkerConfig {
@@ -49,6 +51,7 @@ impl Default for WorkerConfig {
             outbox_bytes: 512 * 1_024,
             mailbox_len: 4_096,
             coalesce: Duration::ZERO,
+            patience: Duration::ZERO,
         }
     }
 }
@@ -64,6 +67,10 @@ pub struct Socket {
     pub options: SocketOptions,
     /// It was opened elsewhere, and is set up anew.
     inherited: Option<Arc<OwnedFd>>,
+    /// How what can wait begins.
+    patient: &'static [Beginning],
+    /// The socket for that, opened elsewhere too.
+    patient_inherited: Option<Arc<OwnedFd>>,
 }
 
 /// What a socket is, and how it is set up.
@@ -78,17 +85,32 @@ pub enum SocketOptions {
 impl Socket {
     /// A UDP socket.
     pub fn udp(token: Token, addr: SocketAddr, options: UdpOptions) -> Self {
-        Socket { token, addr, options: SocketOptions::Udp(options), inherited: None }
+        Self::new(token, addr, SocketOptions::Udp(options))
     }
 
     /// A TCP listener.
     pub fn listener(token: Token, addr: SocketAddr, options: ListenOptions) -> Self {
-        Socket { token, addr, options: SocketOptions::Listener(options), inherited: None }
+        Self::new(token, addr, SocketOptions::Listener(options))
+    }
+
+    fn new(token: Token, addr: SocketAddr, options: SocketOptions) -> Self {
+        Socket { token, addr, options, inherited: None, patient: &[], patient_inherited: None }
+    }
+
+    /// The same, whose datagrams that begin like one of these wake a worker that has patience (`WorkerConfig`) only after a
+    /// silence, where the kernel can tell them apart. They are told of as all others, out of their order among those.
+    pub fn with_patient(self, beginnings: &'static [Beginning]) -> Self {
+        Socket { patient: beginnings, ..self }
     }
 
     /// The same, which another process has opened (`BoundWorker::share`): nothing is bound, and what waits in it is kept.
     pub fn inherit(self, descriptor: OwnedFd) -> Self {
         Socket { inherited: Some(Arc::new(descriptor)), ..self }
+    }
+
+    /// The same with what that process had for what can wait.
+    pub fn inherit_patient(self, descriptor: OwnedFd) -> Self {
+        Socket { patient_inherited: Some(Arc::new(descriptor)), ..self }
     }
 
     fn open(&self, links: &mut Links) -> io::Result<OpenSocket> {
@@ -102,7 +124,24 @@ impl Socket {
         };
         let opened = body.and_then(|body| links.open(Instant::now(), token, body));
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{kind} address {addr}: {error}"));
-        opened.map(|(link, local)| OpenSocket { token, link, local }).map_err(named)
+        let (link, local) = opened.map_err(named)?;
+        if let SocketOptions::Udp(options) = &self.options
+            && let Err(error) = self.open_patient(links, link, options)
+        {
+            tracing::info!(%error, %local, "what could wait is heard at once");
+        }
+        Ok(OpenSocket { token, link, local })
+    }
+
+    /// A second socket for what can wait. Of a process that has none, none is opened: it may go on with the first.
+    fn open_patient(&self, links: &mut Links, link: LinkId, options: &UdpOptions) -> io::Result<()> {
+        let is_wanted = !links.patient.patience.is_zero() && !self.patient.is_empty() && self.inherited.is_none();
+        let second = match (&self.patient_inherited, links.udp(link)) {
+            (Some(descriptor), _) => UdpSocket::adopt(descriptor.try_clone()?, options)?,
+            (None, Some((_, first))) if is_wanted => first.beside(self.patient, options)?,
+            (None, _) => return Ok(()),
+        };
+        links.add_patient(link, second)
     }
 }
 
@@ -128,6 +167,7 @@ impl Worker {
     /// What the system says about a socket, with its address.
     pub fn bind<M: Send + 'static>(config: WorkerConfig) -> io::Result<BoundWorker<M>> {
         let mut links = Links::new()?;
+        links.patient = PatientSockets::new(config.patience);
         let sockets = config.sockets.iter().map(|socket| socket.open(&mut links)).collect::<io::Result<_>>()?;
         let (mailbox, receiver) = mailbox(config.mailbox_len)?;
         Ok(BoundWorker { config, links, sockets, mailbox, receiver })
@@ -149,12 +189,14 @@ impl<M: Send + 'static> BoundWorker<M> {
         &self.sockets
     }
 
-    /// One more reference to each of these, for another process (`Socket::inherit`).
+    /// One more reference to each of these, for another process (`Socket::inherit`), and to what it has for what can wait
+    /// (`Socket::inherit_patient`).
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn share(&mut self) -> io::Result<Vec<OwnedFd>> {
-        self.sockets.iter().map(|socket| self.links.share(socket.link)).collect()
+    pub fn share(&mut self) -> io::Result<Vec<(OwnedFd, Option<OwnedFd>)>> {
+        let links = &mut self.links;
+        self.sockets.iter().map(|socket| Ok((links.share(socket.link)?, links.share_patient(socket.link)?))).collect()
     }
 
     /// Takes messages already; they are handled when the worker runs.

@@ -84,7 +84,7 @@ impl Links {
         Ok((link, local))
     }
 
-    fn insert(&mut self, token: Token, body: Body) -> io::Result<LinkId> {
+    pub(super) fn insert(&mut self, token: Token, body: Body) -> io::Result<LinkId> {
         let (kind, interest) = (body.kind(), body.interest());
         let full = |_| io::Error::from(io::ErrorKind::QuotaExceeded);
         let id = self.table.insert(kind, Link { token, body }).map_err(full)?;

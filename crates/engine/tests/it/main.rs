@@ -8,6 +8,7 @@ mod framed_links;
 mod kernel_losses;
 mod narrow_path;
 mod order;
+mod patient;
 mod relay;
 mod senders;
 mod streams;

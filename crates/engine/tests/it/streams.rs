@@ -163,7 +163,8 @@ fn a_worker_shares_its_sockets_with_another_and_leaves_them_to_it() {
     let mut bound = Worker::bind(WorkerConfig { sockets: sockets(), ..WorkerConfig::default() }).expect("loopback");
     let shared = bound.share().expect("descriptors");
     let former = EchoWorker::run(bound);
-    let inherited = sockets().into_iter().zip(shared).map(|(socket, descriptor)| socket.inherit(descriptor)).collect();
+    let inherited =
+        sockets().into_iter().zip(shared).map(|(socket, (descriptor, _))| socket.inherit(descriptor)).collect();
     let next = EchoWorker::start(inherited);
     let local = |worker: &EchoWorker| worker.handle.sockets().iter().map(|socket| socket.local).collect::<Vec<_>>();
     assert_eq!(local(&former), local(&next));
