@@ -13,6 +13,7 @@ use ::pump::pump::Pump;
 use ::relay::relay::Relay;
 use anyhow::Context as _;
 use counters::Published;
+use engine::sys::Beginning;
 use engine::{BoundWorker, Mailbox, Receiver, Socket, SocketOptions, Worker, WorkerConfig, mailbox};
 use rooms::batch::BatchPool;
 use rooms::pacer::Burst;
@@ -60,6 +61,16 @@ const CONSENTS_PER_IDLE_TIMEOUT: u32 = 6;
 const CONSENT_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// How long a TCP connection may take to show by an ICE check that it belongs to a session. Clients check at once.
 const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
+/// What can wait until a worker wakes for something else: ICE checks (STUN, RFC 7983 §7), and RTCP that reports (RFC 5761 §4), also
+/// of what was received (transport-wide feedback, REMB: format 15 of both feedback types, RFC 4585 §6.1). What asks for
+/// something, a packet or a picture, cannot.
+static CAN_WAIT: [Beginning; 5] = [
+    Beginning(0..=3, 0..=255),
+    Beginning(128..=191, 200..=204),
+    Beginning(128..=191, 207..=207),
+    Beginning(0x8f..=0x8f, 205..=206),
+    Beginning(0xaf..=0xaf, 205..=206),
+];
 /// Packet batches that are kept for reuse, per worker.
 const POOLED_BATCHES: usize = 256;
 
@@ -157,10 +168,12 @@ impl Machine {
         let mut sockets = Vec::new();
         for Part { worker, wanted, .. } in &mut self.parts {
             let descriptors = worker.share().context("sharing the sockets of a worker")?;
-            let shared = wanted.iter().zip(descriptors).filter_map(|((name, addr), descriptor)| {
-                Some(upgrade::Socket { name: name.clone()?, addr: *addr, descriptor })
-            });
-            sockets.extend(shared);
+            for ((name, addr), (descriptor, patient)) in wanted.iter().zip(descriptors) {
+                let Some(name) = name.clone() else { continue };
+                let patient = patient.map(|descriptor| (patient_name(&name), descriptor));
+                let named = [(name, descriptor)].into_iter().chain(patient);
+                sockets.extend(named.map(|(name, descriptor)| upgrade::Socket { name, addr: *addr, descriptor }));
+            }
         }
         Ok(sockets)
     }
@@ -331,12 +344,15 @@ impl Part {
         sockets.extend(setup::sockets(config, index)?);
         sockets.extend(relay_setup::sockets(config, relay_listen));
         let wanted: Vec<_> = sockets.iter().map(|socket| (shared_name(socket), socket.addr)).collect();
-        let inherit = |(socket, (name, addr)): (Socket, &(Option<String>, SocketAddr))| match name
-            .as_ref()
-            .and_then(|name| before.take(name, *addr))
-        {
-            Some(descriptor) => socket.inherit(descriptor),
-            None => socket,
+        let inherit = |(mut socket, (name, addr)): (Socket, &(Option<String>, SocketAddr))| {
+            let Some(name) = name else { return socket };
+            if let Some(descriptor) = before.take(name, *addr) {
+                socket = socket.inherit(descriptor);
+            }
+            match before.take(&patient_name(name), *addr) {
+                Some(descriptor) => socket.inherit_patient(descriptor),
+                None => socket,
+            }
         };
         let sockets = sockets.into_iter().zip(&wanted).map(inherit).collect();
         let worker = Worker::bind(WorkerConfig {
@@ -346,6 +362,7 @@ impl Part {
             mailbox_len: WORKER_MAILBOX,
             // Sockets of allocations have the system's buffers, which are for some 90 datagrams.
             coalesce: if relay_listen.is_empty() { workers.coalesce } else { Duration::ZERO },
+            patience: workers.patience,
             ..WorkerConfig::default()
         })
         .with_context(|| format!("binding the sockets of worker {index} (see workers.bind, workers.udp_port, pump.bind, pump.udp_port and relay.listen)"))?;
@@ -374,6 +391,11 @@ fn shared_name(socket: &Socket) -> Option<String> {
         SocketOptions::Listener(_) => "TCP",
     };
     (socket.token.owner != RELAY).then(|| format!("worker {kind} {} {}", socket.token.owner, socket.token.number))
+}
+
+/// What they call the one beside it, for what can wait.
+fn patient_name(name: &str) -> String {
+    format!("{name} patient")
 }
 
 /// TCP connections that one listener may have, so that HTTP finds descriptors whatever comes to the workers' ports. The relay
@@ -428,7 +450,7 @@ fn rooms_sockets(workers: &config::Workers, addresses: &[SocketAddr], links_max:
         },
         ..ListenOptions::default()
     };
-    let udp = addresses.iter().map(|addr| Socket::udp(token, *addr, udp.clone()));
+    let udp = addresses.iter().map(|addr| Socket::udp(token, *addr, udp.clone()).with_patient(&CAN_WAIT));
     let tcp = addresses.iter().filter(|_| workers.tcp).map(|addr| Socket::listener(token, *addr, listen.clone()));
     udp.chain(tcp).collect()
 }
@@ -493,6 +515,33 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reports_and_ice_checks_can_wait_and_what_asks_for_something_cannot() {
+        let can_wait = |first: u8, second: u8| {
+            CAN_WAIT.iter().any(|Beginning(firsts, seconds)| firsts.contains(&first) && seconds.contains(&second))
+        };
+        // A Binding request and its answer; sender and receiver reports with and without blocks, SDES, BYE, XR; feedback of what
+        // came, and REMB, also with padding.
+        let patient = [
+            (0, 1),
+            (1, 1),
+            (0x80, 200),
+            (0x81, 201),
+            (0x9f, 201),
+            (0x81, 202),
+            (0x81, 203),
+            (0x80, 207),
+            (0x8f, 205),
+            (0xaf, 205),
+            (0x8f, 206),
+        ];
+        assert!(patient.iter().all(|&(first, second)| can_wait(first, second)));
+        // NACK, PLI, FIR; media with and without the marker bit; DTLS; a channel of TURN.
+        let urgent =
+            [(0x81, 205), (0xa1, 205), (0x81, 206), (0x84, 206), (0x80, 96), (0x90, 0x80 | 96), (22, 254), (64, 0)];
+        assert!(!urgent.iter().any(|&(first, second)| can_wait(first, second)));
+    }
 
     #[test]
     fn a_playout_delay_is_told_in_hundredths_of_a_second() {
