@@ -73,10 +73,10 @@ pub(crate) struct Loop<M> {
     coalesce: Duration,
     /// When the present turn began.
     woke: Instant,
-    /// When the last turn began that was for datagrams which cannot wait.
+    /// When the last turn began for which datagrams or messages woke the worker that cannot wait.
     heard: Instant,
-    /// The turn was for such datagrams alone, came within `coalesce` of the last, and took all of them. Connections wait for
-    /// nothing: of what they have, a turn takes a part.
+    /// The turn was such a one, came within `coalesce` of the last, and took all datagrams. Connections wait for nothing: of
+    /// what they have, a turn takes a part.
     comes_often: bool,
     receiver: Receiver<M>,
     pub(crate) counters: Arc<Counters>,
@@ -143,7 +143,7 @@ impl<M: Send + 'static> Loop<M> {
             links.counts.sleeps += 1;
             return links.epoll.wait(Some(Duration::ZERO));
         }
-        let deadlines = [service.poll_timeout(), service.poll_wake(), links.next_sweep(), links.patient.next_look()];
+        let deadlines = [service.poll_timeout(), service.poll_wake(), links.next_sweep(), links.patient.next_look(now)];
         let left = left(deadlines.into_iter().flatten().min());
         if left.is_some_and(|left| left.is_zero()) {
             return links.epoll.wait(Some(Duration::ZERO));
@@ -161,10 +161,13 @@ impl<M: Send + 'static> Loop<M> {
     fn turn<S: Service<Message = M>>(&mut self, service: &mut S, now: Instant) -> io::Result<bool> {
         self.egress.links.counts.turns += 1;
         let mut has_connections = self.egress.links.connections.has_rest();
-        let (mut has_datagrams, mut is_drained) = (false, self.egress.links.epoll.ready_count() < EVENTS_MAX);
+        let (mut is_called, mut is_drained) = (false, self.egress.links.epoll.ready_count() < EVENTS_MAX);
         for index in 0..self.egress.links.epoll.ready_count() {
             match self.egress.links.epoll.ready(index) {
-                Some(Ready { token: MAILBOX, .. }) => self.receiver.wake_up(true),
+                Some(Ready { token: MAILBOX, .. }) => {
+                    is_called = true;
+                    self.receiver.wake_up(true);
+                }
                 Some(Ready { token: CONNECTIONS, .. }) => has_connections = true,
                 Some(Ready { token, failed, .. }) => {
                     let link = LinkId::from_bits(token);
@@ -172,7 +175,7 @@ impl<M: Send + 'static> Loop<M> {
                         self.take_refusals(service, link);
                     }
                     if !self.egress.links.patient.wake(link) {
-                        has_datagrams = true;
+                        is_called = true;
                         is_drained &= self.receive(service, now, link) != Found::More;
                     }
                 }
@@ -181,8 +184,8 @@ impl<M: Send + 'static> Loop<M> {
         }
         let is_behind = self.look_at_patient(service, now);
         let is_soon = now - self.heard < 2 * self.coalesce;
-        self.comes_often = has_datagrams && is_drained && is_soon && !is_behind && !has_connections;
-        if has_datagrams {
+        self.comes_often = is_called && is_drained && is_soon && !is_behind && !has_connections;
+        if is_called {
             self.heard = now;
         }
         let has_received = self.handle_received(service);
@@ -261,8 +264,8 @@ impl<M: Send + 'static> Loop<M> {
                     return found;
                 }
             }
-            found = Found::Something;
             let is_drained = !self.batch.is_full();
+            found = found.max(if is_drained { Found::Something } else { Found::Much });
             if is_drained && self.sources.len() < SOURCES_MAX {
                 return found;
             }

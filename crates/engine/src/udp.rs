@@ -79,13 +79,26 @@ impl UdpSocket {
     }
 
     /// A second socket on this one's address, which gets what begins like one of these from now on. What is sent is sent by this
-    /// one.
+    /// one. What ICMP says is kept by this one alone, as nobody may look at the other for a while: some of it comes to that.
     ///
     /// # Errors
     /// What the system says: that it cannot, or that this one is on a port with others.
     pub fn beside(&self, beginnings: &[sys::Beginning], options: &Options) -> io::Result<Self> {
         let second = sys::steered_udp_socket(self.as_fd(), &self.local_addr, beginnings)?;
-        Self::set_up(second, self.local_addr, options, false)
+        Self::set_up(second, self.local_addr, &Options { refusals: false, ..options.clone() }, false)
+    }
+
+    /// The same with such a socket that was opened elsewhere.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is of another address, and what the system says.
+    pub fn adopt_beside(&self, second: OwnedFd, beginnings: &[sys::Beginning], options: &Options) -> io::Result<Self> {
+        let second = Self::adopt(second, &Options { refusals: false, ..options.clone() })?;
+        if second.local_addr != self.local_addr {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        sys::steer(second.as_fd(), beginnings)?;
+        Ok(second)
     }
 
     /// What a socket has anyway when it is new is not set: a relay opens thousands.

@@ -38,7 +38,7 @@ pub struct WorkerConfig {
     /// with the interrupt coalescing of network cards. What is due and can wait does so (`Service::poll_exact`). Connections have
     /// no part in it. Zero: at once.
     pub coalesce: Duration,
-    /// For how long what can wait does (`Socket::beside`), where it comes often. Zero: not at all.
+    /// For how long what can wait does (`Socket::with_patient`), where it comes often: up to `coalesce` longer. Zero: not at all.
     pub patience: Duration,
 }
 
@@ -137,9 +137,11 @@ impl Socket {
     fn open_patient(&self, links: &mut Links, link: LinkId, options: &UdpOptions) -> io::Result<()> {
         let is_wanted = !links.patient.patience.is_zero() && !self.patient.is_empty() && self.inherited.is_none();
         let second = match (&self.patient_inherited, links.udp(link)) {
-            (Some(descriptor), _) => UdpSocket::adopt(descriptor.try_clone()?, options)?,
+            (Some(descriptor), Some((_, first))) => {
+                first.adopt_beside(descriptor.try_clone()?, self.patient, options)?
+            }
             (None, Some((_, first))) if is_wanted => first.beside(self.patient, options)?,
-            (None, _) => return Ok(()),
+            _ => return Ok(()),
         };
         links.add_patient(link, second)
     }

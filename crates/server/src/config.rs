@@ -163,8 +163,8 @@ section! {
         /// looked at when it comes.
         coalesce: Duration = ms(5), between(ms(0), ms(10));
         /// For how long ICE checks and receivers' reports may wait for something else that wakes a worker, where they come more often
-        /// than that: media and what asks for packets or pictures do not. On kernels that can tell them apart (Linux 4.5). 0:
-        /// each is looked at when it comes.
+        /// than that. Media does not, nor what asks for packets or pictures, unless it stands behind a report (RFC 5506 has it
+        /// alone). On kernels that can tell them apart (Linux 4.5); a change takes a restart. 0: each is looked at when it comes.
         patience: Duration = ms(40), between(ms(0), ms(100));
         /// Addresses that workers listen on for publishers and viewers. IPv6 is left out where the machine has none. Empty: there
         /// are no rooms, as on a server that only relays.

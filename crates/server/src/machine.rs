@@ -62,8 +62,8 @@ const CONSENT_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// How long a TCP connection may take to show by an ICE check that it belongs to a session. Clients check at once.
 const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// What can wait until a worker wakes for something else: ICE checks (STUN, RFC 7983 §7), and RTCP that reports (RFC 5761 §4), also
-/// of what was received (transport-wide feedback, REMB: format 15 of both feedback types, RFC 4585 §6.1). What asks for
-/// something, a packet or a picture, cannot.
+/// of what was received (transport-wide feedback, REMB: format 15 of both feedback types, RFC 4585 §6.1). What asks for a packet
+/// or a picture cannot, where it begins its datagram: behind a report nobody can tell it from that, as it is encrypted.
 static CAN_WAIT: [Beginning; 5] = [
     Beginning(0..=3, 0..=255),
     Beginning(128..=191, 200..=204),

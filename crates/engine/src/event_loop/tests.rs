@@ -246,7 +246,7 @@ fn what_can_wait_is_looked_at_by_turns_when_half_of_its_time_is_over_and_wakes_w
         own.egress.links.epoll.wait(Some(Duration::ZERO)).expect("epoll");
         let is_told = own.egress.links.epoll.ready_count() > 0;
         assert!(!own.turn(&mut counter, start + after).expect("a turn"), "nothing is left");
-        (counter.datagrams, own.egress.links.patient.next_look().map(|at| at - start), is_told)
+        (counter.datagrams, own.egress.links.patient.next_look(start).map(|at| at - start), is_told)
     };
     turn(Duration::ZERO);
     send();
@@ -275,4 +275,18 @@ fn more_that_can_wait_than_a_turn_takes_is_taken_by_the_next() {
     own.egress.links.epoll.wait(Some(Duration::ZERO)).expect("epoll");
     assert!(!own.turn(&mut counter, now).expect("a turn"), "that was all");
     assert_eq!(counter.datagrams, COUNT);
+}
+
+#[test]
+fn where_much_comes_that_can_wait_it_waits_for_a_quarter_of_the_time() {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (mut own, _mailbox, to) = patient_loop(PATIENCE);
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    for (count, wait) in [(100, PATIENCE / 4), (10, PATIENCE)] {
+        (0..count).for_each(|_| sender.send_to(&[1, 2], to).map(drop).expect("sent"));
+        let now = Instant::now() + PATIENCE;
+        own.egress.links.epoll.wait(Some(Duration::ZERO)).expect("epoll");
+        assert!(!own.turn(&mut Counter::default(), now).expect("a turn"), "nothing is left");
+        assert_eq!(own.egress.links.patient.next_look(now), Some(now + wait), "{count}");
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! In: what comes by the second socket of a port (`UdpSocket::beside`), the time. Out: when to look at which.
 //! What comes first after a silence wakes the worker at once. From then on a patient socket is not watched but looked at: with
-//! other work when half of its patience is over, by itself when all of it is, until a look finds nothing.
+//! other work when half of its patience is over, by itself when all of it is, until a look finds nothing. One that found much
+//! makes it a quarter, as the kernel has to hold what waits.
 //! Cost: one receive call for a look, and one `epoll_ctl` for the first that finds nothing.
 
 use std::io;
@@ -35,15 +36,17 @@ enum State {
     Watched,
     /// Something is there.
     Ready,
-    /// Something was there at this time.
-    Looked(Instant),
+    /// Something was there, and what comes now can wait until then.
+    Looked { until: Instant },
 }
 
 /// What a look has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Found {
     Nothing,
     Something,
+    /// More than one batch.
+    Much,
     /// More than was taken.
     More,
 }
@@ -77,16 +80,17 @@ impl PatientSockets {
         let is_due = match socket.state {
             State::Watched => false,
             State::Ready => true,
-            State::Looked(at) => now >= at + self.patience / 2,
+            State::Looked { until } => now + self.patience / 2 >= until,
         };
         is_due.then_some(socket.link)
     }
 
     /// When one is to be looked at though there is nothing else to do.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
         let at = |socket: &Patient| match socket.state {
-            State::Looked(at) => Some(at + self.patience),
-            State::Watched | State::Ready => None,
+            State::Watched => None,
+            State::Ready => Some(now),
+            State::Looked { until } => Some(until),
         };
         self.sockets.iter().filter_map(at).min()
     }
@@ -118,18 +122,21 @@ impl Links {
 
     /// Notes what a look has found. What comes after a look that found nothing is told by the kernel.
     pub(crate) fn end_look(&mut self, now: Instant, link: LinkId, found: Found) {
+        let patience = self.patient.patience;
         let state = match found {
-            Found::Nothing => State::Watched,
-            Found::Something => State::Looked(now),
+            Found::Nothing => match self.watch_once(link) {
+                Ok(()) => State::Watched,
+                Err(error) => {
+                    tracing::error!(%error, ?link, "a patient socket cannot be watched");
+                    State::Looked { until: now + patience }
+                }
+            },
+            Found::Something => State::Looked { until: now + patience },
+            Found::Much => State::Looked { until: now + patience / 4 },
             Found::More => State::Ready,
         };
         if let Some(socket) = self.patient.sockets.iter_mut().find(|socket| socket.link == link) {
             socket.state = state;
-        }
-        if found == Found::Nothing
-            && let Err(error) = self.watch_once(link)
-        {
-            tracing::error!(%error, ?link, "a patient socket cannot be watched");
         }
     }
 

@@ -52,7 +52,7 @@ pub(crate) use socket::{
     udp_has_gso,
 };
 pub use steer::Beginning;
-pub(crate) use steer::steered_udp_socket;
+pub(crate) use steer::{steer, steered_udp_socket};
 pub(crate) use thread::pin_to_cpu;
 pub use thread::{open_files_max, raise_open_files_max, set_nice, set_timer_slack, thread_cpu_time, thread_id};
 

@@ -13,7 +13,8 @@ use super::socket::{OFF, ON, set, shared_udp_socket};
 pub struct Beginning(pub RangeInclusive<u8>, pub RangeInclusive<u8>);
 
 /// A socket on the address of `first`, which is bound to it alone and keeps all that does not begin like any of these. To be
-/// heard, each of the two is to be read. When the second is closed, the first gets everything again.
+/// heard, each of the two is to be read. What the kernel has joined (GRO) goes where its first datagram belongs, and what ICMP
+/// says to either. When the second is closed, the first gets everything again.
 ///
 /// # Errors
 /// What the system says. Then the first is as it was.
@@ -21,16 +22,25 @@ pub fn steered_udp_socket(first: BorrowedFd<'_>, addr: &SocketAddr, beginnings: 
     // Only now: it was bound without, so a port that somebody has is an error.
     set(first, libc::SOL_SOCKET, libc::SO_REUSEPORT, &ON)?;
     let second = shared_udp_socket(addr).and_then(|second| {
-        let mut program = program(beginnings);
-        let len = program.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-        let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
-        set(second.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)?;
+        steer(second.as_fd(), beginnings)?;
         Ok(second)
     });
     if second.is_err() {
         set(first, libc::SOL_SOCKET, libc::SO_REUSEPORT, &OFF)?;
     }
     second
+}
+
+/// Has the second of two sockets on a port get what begins like one of these from now on, and the first the rest. `socket` is
+/// either of them.
+///
+/// # Errors
+/// What the system says.
+pub fn steer(socket: BorrowedFd<'_>, beginnings: &[Beginning]) -> io::Result<()> {
+    let mut program = program(beginnings);
+    let len = program.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
 /// Says 1, the second socket in the order of binding, for what begins so, and 0 for everything else. A load beyond a

@@ -1,6 +1,7 @@
 //! What can wait: it wakes a worker after a silence, and then shares the wake-ups of what cannot.
 
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::common::{EchoWorker, Heard, Order, PATIENCE, loopback, rests};
@@ -103,6 +104,20 @@ fn a_worker_that_takes_over_hears_what_waits_for_the_one_before() {
         }
     }
     rests(&next.handle);
+}
+
+#[test]
+fn what_icmp_says_stays_in_no_socket_that_nobody_looks_at() {
+    let options = UdpOptions { refusals: true, ..UdpOptions::default() };
+    let bind = || engine::udp::UdpSocket::bind(loopback(5), &options).expect("loopback can be bound");
+    let (first, other) = (bind(), bind());
+    let second = first.beside(&CAN_WAIT, &options).expect("two on one port");
+    assert_eq!((first.keeps_refusals(), second.keeps_refusals()), (true, false));
+    let descriptor = || second.as_fd().try_clone_to_owned().expect("a descriptor");
+    let adopted = first.adopt_beside(descriptor(), &CAN_WAIT, &options).expect("it is beside that");
+    assert!(!adopted.keeps_refusals());
+    let error = other.adopt_beside(descriptor(), &CAN_WAIT, &options).expect_err("it is on another port");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
 #[test]
