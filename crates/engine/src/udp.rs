@@ -79,7 +79,8 @@ impl UdpSocket {
     }
 
     /// A second socket on this one's address, which gets what begins like one of these from now on. What is sent is sent by this
-    /// one. What ICMP says is kept by this one alone, as nobody may look at the other for a while: some of it comes to that.
+    /// one. What ICMP says is kept by this one alone, as nobody may look at the other for a while: about half of it comes to that,
+    /// and is not heard.
     ///
     /// # Errors
     /// What the system says: that it cannot, or that this one is on a port with others.
