@@ -434,7 +434,7 @@ fn an_answer_that_cannot_be_used_changes_nothing() {
     let answer = world.client.sdp_api().accept_offer(offer).unwrap().to_sdp_string();
     let line = |name: &str| answer.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     let (fingerprint, ufrag) = (line("a=fingerprint"), line("a=ice-ufrag"));
-    let other = fingerprint.replacen(&fingerprint[fingerprint.len() - 2..], "00", 9).replace("sha-00", "sha-256");
+    let other = format!("a=fingerprint:sha-256 {}", ["00"; 32].join(":"));
     for (what, wrong) in [
         ("a=fingerprint", answer.replace(&fingerprint, &other)),
         ("a=ice-ufrag", answer.replace(&ufrag, "a=ice-ufrag:another")),
