@@ -182,28 +182,37 @@ impl Downs {
         self.tracks.iter().any(|down| !down.is_chosen && !down.is_held() && down.track(streams).is_flowing(now))
     }
 
-    /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full or the burst is
-    /// spent: sound first, which waits for nothing, then what the peer lost, then pictures.
+    /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full: what the peer lost,
+    /// then pictures, both until the burst is spent; then sound, which is not paced, so that a packet of it is the shorter last
+    /// one of a picture's send.
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
         if !self.has_chosen && self.has_choice_to_make(io.streams, io.now) {
             self.choose_layers(transport, io.streams, io.now);
         }
-        let mut progress = self.send_tracks(MediaKind::Audio, stream, transport, io);
-        if transport.paced_until.is_some_and(|until| until > io.now) {
-            // The turn of the others comes with the timer; until then the log keeps what is new.
-            return progress;
+        let paced = self.send_paced(stream, transport, io);
+        if paced == Progress::Full || self.send_tracks(MediaKind::Audio, stream, transport, io) == Progress::Full {
+            // Its turn goes on, and then finds out again whether something has to wait.
+            return Progress::Full;
         }
-        transport.paced_until = None;
-        if progress == Progress::Done && self.has_wanted() {
-            progress = self.resend(transport, io);
-        }
-        if progress == Progress::Done {
-            progress = self.send_tracks(MediaKind::Video, stream, transport, io);
-        }
-        if let Progress::Later(at) = progress {
+        if let Progress::Later(at) = paced {
             transport.paced_until = Some(at);
         }
-        progress
+        paced
+    }
+
+    fn send_paced(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
+        if transport.paced_until.is_some_and(|until| until > io.now) {
+            // Its turn comes with the timer; until then the log keeps what is new.
+            return Progress::Done;
+        }
+        transport.paced_until = None;
+        if self.has_wanted() {
+            let progress = self.resend(transport, io);
+            if progress != Progress::Done {
+                return progress;
+            }
+        }
+        self.send_tracks(MediaKind::Video, stream, transport, io)
     }
 
     fn send_tracks(

@@ -189,8 +189,8 @@ impl Log {
     }
 
     /// Evens out the packets that were appended since the last call: those of one frame get the size of the largest,
-    /// but for the frame's last one, which may be shorter in a GSO send anyway.
-    pub fn even_out(&mut self) {
+    /// but for the frame's last one, which may be shorter in a GSO send anyway where nothing stands behind it.
+    pub fn even_out(&mut self, with_last: bool) {
         let mut first = self.ragged.max(self.oldest);
         while let Some(timestamp) = self.slot(first).map(|slot| slot.meta.timestamp) {
             let mut end = first;
@@ -199,7 +199,7 @@ impl Log {
                 largest = largest.max(slot.payload_len);
                 end += 1;
             }
-            for position in first..end.saturating_sub(1) {
+            for position in first..end.saturating_sub(u64::from(!with_last)) {
                 let Some(slot) = self.slot_mut(position) else { continue };
                 if slot.payload_len > 0 && largest - slot.payload_len <= PADDING_MAX {
                     slot.padded_len = largest;
@@ -463,8 +463,11 @@ mod tests {
         for (seq, (timestamp, len)) in (0..).zip([(1, 500), (1, 499), (1, 300), (2, 500), (2, 100), (2, 498)]) {
             log.push(&meta(seq, timestamp, false, now), &[], &vec![0; len]);
         }
-        log.even_out();
-        let sizes: Vec<usize> = (0..6).map(|position| log.at(position).unwrap().padded_len).collect();
-        assert_eq!(sizes, [500, 500, 300, 500, 100, 498]);
+        let sizes = |log: &Log| (0..6).map(|position| log.at(position).unwrap().padded_len).collect::<Vec<_>>();
+        log.even_out(false);
+        assert_eq!(sizes(&log), [500, 500, 300, 500, 100, 498]);
+        log.ragged = 0;
+        log.even_out(true);
+        assert_eq!(sizes(&log), [500, 500, 300, 500, 100, 500]);
     }
 }

@@ -21,6 +21,8 @@ pub struct Settings {
     pub log_bytes_max: usize,
     /// What came of a frame waits so long for the rest of it, where there are several viewers. Zero: it waits for nothing.
     pub gather: Duration,
+    /// Sound waits so long for the next picture, to go out behind it. Zero: it waits for nothing.
+    pub gather_sound: Duration,
     /// Pads the packets of a frame to one size, so that they go out in one GSO send.
     pub equal_size_padding: bool,
     /// How the packets of one viewer are paced.
@@ -53,6 +55,7 @@ impl Settings {
             keyframe_age_max: Duration::from_millis(1_500),
             log_bytes_max: 16 << 20,
             gather: Duration::from_millis(5),
+            gather_sound: Duration::from_millis(40),
             equal_size_padding: true,
             burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(1_000) },
             playout_delay: None,

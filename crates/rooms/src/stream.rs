@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use wheel::TimerId;
 use wire::Bitrate;
 use wire::codec::MediaKind;
 
@@ -44,7 +45,7 @@ pub struct Stream {
     pub level: Option<u8>,
     /// Where it stands in its turn to serve its viewers.
     pub round: Round,
-    /// What came and waits for the rest of its frame.
+    /// What came and waits to go out with more.
     pub gathered: Gathered,
     /// A layer has begun since viewers chose among them.
     pub has_new_layer: bool,
@@ -61,15 +62,27 @@ pub struct Round {
     pub next_viewer: usize,
 }
 
-/// Packets of a frame that is not whole yet. Of what comes one by one, each packet alone would cost every viewer a send.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Packets that wait to go out with others. Of what comes one by one, each packet alone would cost every viewer a send.
+#[derive(Debug, Default)]
 pub struct Gathered {
-    /// Something came that waits for nothing: the end of a frame, what came late, or sound.
-    pub is_ripe: bool,
-    /// When the first came that waits.
-    pub since: Option<Instant>,
-    /// Whether a timer is set, be it for these or for some that have left.
-    pub has_timer: bool,
+    /// The least that those that came since this was last taken wait for.
+    pub waits_for: WaitsFor,
+    /// When the first of them waits no longer.
+    pub until: Option<Instant>,
+    /// What is set, and for when: for these, or for some that have left.
+    pub timer: Option<(Instant, TimerId)>,
+}
+
+/// What a packet waits for, the least first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitsFor {
+    /// The end of a frame, what came late, sound where there is no picture.
+    Nothing,
+    /// A packet of a picture, for the rest of it.
+    Frame,
+    /// Sound, for the next picture.
+    #[default]
+    Picture,
 }
 
 /// One track of a stream.
@@ -170,7 +183,7 @@ impl Stream {
         self.has_new_layer |= layer.push(start.epoch, meta, extensions, payload) && has_others;
         // What was lost and comes again may be all that a frame lacks.
         let is_late = layer.log.newest() != Some(meta.seq);
-        self.gathered.is_ripe |= meta.marker || is_late || track.spec.codec.kind() != MediaKind::Video;
+        let is_picture = track.spec.codec.kind() == MediaKind::Video;
         if let Some(since) = track.order.due_since(meta.arrival) {
             track.look_at_rates(since, meta.arrival);
         }
@@ -181,6 +194,19 @@ impl Stream {
                 posts.push(mirror.to, Post::Packets(full));
             }
         }
+        let waits_for = match is_picture {
+            _ if is_late => WaitsFor::Nothing,
+            true if meta.marker => WaitsFor::Nothing,
+            true => WaitsFor::Frame,
+            false if self.has_picture(meta.arrival) => WaitsFor::Picture,
+            false => WaitsFor::Nothing,
+        };
+        self.gathered.waits_for = self.gathered.waits_for.min(waits_for);
+    }
+
+    /// Whether pictures come of it.
+    fn has_picture(&self, now: Instant) -> bool {
+        self.tracks.iter().any(|track| track.spec.codec.kind() == MediaKind::Video && track.is_flowing(now))
     }
 
     /// Hands out what was gathered for other workers.
@@ -255,10 +281,12 @@ impl Stream {
         self.round.next_viewer -= usize::from(index < self.round.next_viewer);
     }
 
-    /// Evens out the frames that came since the last call, so that each goes out in one send.
+    /// Evens out the frames that came since the last call, so that each goes out in one send; where there is sound, with a
+    /// packet of that behind it.
     pub fn even_out(&mut self) {
+        let has_sound = self.tracks.iter().any(|track| track.spec.codec.kind() == MediaKind::Audio);
         for layer in self.tracks.iter_mut().flat_map(|track| &mut track.layers) {
-            layer.log.even_out();
+            layer.log.even_out(has_sound);
         }
     }
 }

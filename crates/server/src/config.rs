@@ -237,6 +237,9 @@ section! {
         /// What came of a frame waits so long at most for the rest of it, so that it goes out in one send. Nothing waits where all
         /// viewers of a stream are on one worker, and fewer than eight. 0: never.
         gather: Duration = rooms().gather, between(ms(0), ms(50));
+        /// Sound waits so long at most for the next picture of its stream, behind which it goes out at little cost; for nothing
+        /// where no picture comes, or the viewers are as few as with `gather`. 0: never.
+        gather_sound: Duration = rooms().gather_sound, between(ms(0), ms(200));
         /// Pads the packets of a frame to one size, so that they go out in one GSO send.
         equal_size_padding: bool = rooms().equal_size_padding, any;
         /// Packets for one viewer in one send at most. More costs less CPU, fewer is gentler to small router buffers.

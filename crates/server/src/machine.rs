@@ -500,6 +500,7 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         keyframe_age_max: rooms.keyframe_age_max,
         log_bytes_max: rooms.log_max.0,
         gather: rooms.gather,
+        gather_sound: rooms.gather_sound,
         equal_size_padding: rooms.equal_size_padding,
         burst: Burst { packets: rooms.burst_packets, rate_min: rooms.burst_rate_min },
         playout_delay: rooms.playout_delay.map(playout_delay),

@@ -1,12 +1,13 @@
 //! Who of a worker's sessions is sent what it has not had yet, and in which order.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::Outbox;
 
 use super::{Rooms, Timer};
 use crate::down_track::Progress;
 use crate::session::Session;
+use crate::stream::WaitsFor;
 
 /// Whose turn it is to fill the outbox. Whoever has filled one goes to the end of the row, so that a stream of very many
 /// viewers holds up nobody for longer than that.
@@ -25,7 +26,7 @@ impl Rooms {
         debug_assert!(round.is_queued, "its turn has come");
         if round.next_viewer == 0 {
             round.has_more = false;
-            self.streams[stream].gathered.since = None;
+            self.streams[stream].gathered.until = None;
             if std::mem::take(&mut self.streams[stream].has_new_layer) {
                 // Its first keyframe is among what waits: who takes it up with that has to ask for none.
                 for &viewer in &self.streams[stream].viewers {
@@ -57,29 +58,43 @@ impl Rooms {
         Progress::Done
     }
 
-    /// A packet of the stream came from its publisher: its viewers get it with the rest of its frame, or when that takes long.
+    /// A packet of the stream came from its publisher: its viewers get it with the rest of its frame, sound with the next
+    /// picture, or when that takes long.
     pub(super) fn gather(&mut self, now: Instant, key: usize) {
-        let (stream, patience) = (&mut self.streams[key], self.settings.gather);
-        if std::mem::take(&mut stream.gathered.is_ripe) || patience.is_zero() || !stream.has_many_readers() {
+        let stream = &mut self.streams[key];
+        let patience = match std::mem::take(&mut stream.gathered.waits_for) {
+            WaitsFor::Nothing => Duration::ZERO,
+            WaitsFor::Frame => self.settings.gather,
+            WaitsFor::Picture => self.settings.gather_sound,
+        };
+        if patience.is_zero() || !stream.has_many_readers() {
             return self.queue_stream(key);
         }
-        let at = *stream.gathered.since.get_or_insert(now) + patience;
-        if !std::mem::replace(&mut stream.gathered.has_timer, true) {
-            self.wheel.insert(at, Timer::Gather(key));
-        }
+        let at = now + patience;
+        stream.gathered.until = Some(stream.gathered.until.map_or(at, |until| until.min(at)));
+        self.set_gather_timer(key);
     }
 
     pub(super) fn handle_gather_timeout(&mut self, now: Instant, key: usize) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.gathered.has_timer = false;
-        match stream.gathered.since.map(|since| since + self.settings.gather) {
-            Some(at) if at > now => {
-                stream.gathered.has_timer = true;
-                self.wheel.insert(at, Timer::Gather(key));
-            }
-            Some(_) => self.queue_stream(key),
-            None => {}
+        stream.gathered.timer = None;
+        match stream.gathered.until {
+            Some(until) if until <= now => self.queue_stream(key),
+            _ => self.set_gather_timer(key),
         }
+    }
+
+    /// Sees that a timer comes no later than what was gathered has to go out.
+    fn set_gather_timer(&mut self, key: usize) {
+        let gathered = &mut self.streams[key].gathered;
+        let Some(until) = gathered.until else { return };
+        if gathered.timer.is_some_and(|(at, _)| at <= until) {
+            return;
+        }
+        if let Some((_, later)) = gathered.timer {
+            self.wheel.cancel(later);
+        }
+        gathered.timer = Some((until, self.wheel.insert(until, Timer::Gather(key))));
     }
 
     /// Packets of the stream came that its viewers have not had.

@@ -7,6 +7,7 @@ mod members;
 mod places;
 mod reports;
 mod sessions;
+mod sound;
 mod temporal_layers;
 mod turns;
 mod what_passes;
