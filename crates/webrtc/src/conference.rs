@@ -153,7 +153,7 @@ impl Conference {
         let restarted = follow(peer, now, self.fingerprint.as_ref(), &plan.remote, None)?;
         let fingerprint = peer.fingerprint();
         let IceCreds { ufrag, pass: pwd } = peer.local_credentials();
-        let transport = Transport { ufrag, pwd, fingerprint: &fingerprint, setup: "passive" };
+        let transport = Transport { ufrag, pwd, fingerprint, setup: "passive" };
         let sdp = plan.write((self.number, self.version + 1), &transport, &known);
         let answering::Plan { slots, remote, data, unplaced, refused, .. } = plan;
         if let Some(peer_takes) = data {
@@ -180,7 +180,7 @@ impl Conference {
         let local = if restarts { Some(random::credentials()?) } else { None };
         let fingerprint = peer.fingerprint();
         let IceCreds { ufrag, pass: pwd } = local.as_ref().unwrap_or(peer.local_credentials());
-        let transport = Transport { ufrag, pwd, fingerprint: &fingerprint, setup: "actpass" };
+        let transport = Transport { ufrag, pwd, fingerprint, setup: "actpass" };
         self.version += 1;
         let plan = offering::Plan { slots, left_out, is_new };
         let sdp = plan.write((self.number, self.version), &transport, &self.options);

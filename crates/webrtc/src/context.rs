@@ -13,7 +13,7 @@ use str0m::crypto::dtls::{
     DtlsCert, DtlsImplError, DtlsInstance, DtlsOutput, DtlsProvider, DtlsVersion, ProtocolVersion,
     SrtpProfile as DimplProfile,
 };
-use str0m::crypto::{CryptoError, CryptoProvider};
+use str0m::crypto::{CryptoError, CryptoProvider, Fingerprint};
 
 use crate::Error;
 use crate::gate::{self, Gate, Held};
@@ -36,6 +36,8 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 pub struct Context {
     pub(crate) crypto: Arc<CryptoProvider>,
     pub(crate) certificate: Arc<DtlsCert>,
+    /// Of the certificate, as descriptions have it.
+    pub(crate) fingerprint: Arc<str>,
 }
 
 impl Context {
@@ -45,7 +47,15 @@ impl Context {
         let certificate =
             provider.generate_certificate().ok_or_else(|| Error::SetUp("no certificate could be made".into()))?;
         let crypto = CryptoProvider { dtls_provider: provider, ..str0m::crypto::from_feature_flags() };
-        Ok(Context { crypto: Arc::new(crypto), certificate: Arc::new(certificate) })
+        let bytes = crypto.sha256_provider.sha256(&certificate.certificate).to_vec();
+        let fingerprint = Fingerprint { hash_func: "sha-256".into(), bytes }.to_string().into();
+        Ok(Context { crypto: Arc::new(crypto), certificate: Arc::new(certificate), fingerprint })
+    }
+
+    /// DTLS without str0m, and what it shares with us.
+    pub(crate) fn dtls(&self, now: Instant) -> Result<(Instance, Arc<Seam>), Error> {
+        let seam = Arc::<Seam>::default();
+        Ok((Provider::shared()?.instance(&self.certificate, now, seam.clone()), seam))
     }
 
     /// Runs `build`, which makes one str0m session, and returns it with what that and its DTLS share with us.
@@ -125,6 +135,12 @@ impl Provider {
         });
         made.as_ref().map_err(Error::clone)
     }
+
+    fn instance(&self, certificate: &DtlsCert, now: Instant, seam: Arc<Seam>) -> Instance {
+        // Always DTLS 1.2: as a 1.3 server, dimpl takes the client's first profile, which is AES-CM for Chromium.
+        let dtls = dimpl::Dtls::new_12(self.config.clone(), certificate.clone(), now);
+        Instance { dtls, seam, gate: Gate::default(), held: Held::default(), told: now }
+    }
 }
 
 impl DtlsProvider for Provider {
@@ -142,14 +158,13 @@ impl DtlsProvider for Provider {
         let seam = NEXT_SEAM
             .with(|next| next.borrow_mut().take())
             .ok_or_else(|| CryptoError::Other("a session is built through Context::with_seam".into()))?;
-        // Always DTLS 1.2: as a 1.3 server, dimpl takes the client's first profile, which is AES-CM for Chromium.
-        let dtls = dimpl::Dtls::new_12(self.config.clone(), certificate.clone(), now);
-        Ok(Box::new(Instance { dtls, seam, gate: Gate::default(), held: Held::default(), told: now }))
+        Ok(Box::new(self.instance(certificate, now, seam)))
     }
 }
 
+/// The DTLS of one session.
 #[derive(Debug)]
-struct Instance {
+pub(crate) struct Instance {
     dtls: dimpl::Dtls,
     seam: Arc<Seam>,
     gate: Gate,

@@ -1,5 +1,5 @@
-//! One peer connection, up to its keys, driven by datagrams and time from outside. DTLS is str0m's, and so is a client's ICE;
-//! a server, a lite agent, has but to answer checks, to ask whether the peer is where it says (`checks`, `reach`), and to
+//! One peer connection, up to its keys, driven by datagrams and time from outside. DTLS is dimpl's, data channels are str0m's
+//! (`below`), and so is a client's ICE; a server, a lite agent, has but to answer checks, to ask whether the peer is where it says (`checks`, `reach`), and to
 //! follow its nominations (`nomination`).
 //!
 //! **Drive it so: after `answer`, `accept_answer`, `handle_datagram`, `handle_timeout`, `handle_fragment` and `close`,
@@ -8,6 +8,8 @@
 //! Addresses of ours do not matter to it: a session of a server answers from where it was asked, and the caller knows
 //! by which socket a remote address came in. To str0m, which wants to know, we are always at the same made-up address.
 
+mod association;
+mod below;
 mod limits;
 mod made_up;
 mod restart;
@@ -21,8 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use str0m::ice::StunMessage;
-use str0m::net::Protocol;
-use str0m::{Candidate as IceCandidate, Event, IceCreds, Rtc, RtcConfig};
+use str0m::{Candidate as IceCandidate, Event, IceCreds};
 use wire::Budget;
 
 #[cfg(debug_assertions)]
@@ -30,12 +31,13 @@ use wire::Budget;
 pub use spec::Fault;
 pub use spec::{EndReason, Output, Received, Refused, Remote};
 
+use self::below::{Below, Said};
 use self::limits::{AT_REST, HELD_MAX, MESSAGES_MAX, MOVES, OUTPUTS_MAX};
-use self::made_up::{input, made_up_address, made_up_candidates};
+use self::made_up::made_up_address;
 use self::state::{Kind, State};
 use crate::Error;
 use crate::answer::{AnswerOptions, Plan, Purpose, RemoteTransport};
-use crate::channels::{BUFFERED_BYTES_MAX, Channels, DataRefused, Delivery, MESSAGE_BYTES_MAX};
+use crate::channels::{Channels, DataRefused, Delivery};
 use crate::checks::Checks;
 use crate::context::{self, CertificateRefused, Context, Seam};
 use crate::guard::{Panicked, guarded};
@@ -48,8 +50,9 @@ use crate::write::{Candidate, Transport};
 
 /// One peer connection: SDP, ICE and DTLS, but no media.
 pub struct Peer {
-    /// Some 10 KB, which is otherwise moved with each step to where the session stays, and kept twice when a table of these grows.
-    rtc: Box<Rtc>,
+    below: Below,
+    /// Of our certificate, as descriptions have it.
+    fingerprint: Arc<str>,
     seam: Arc<Seam>,
     has_data: bool,
     state: State,
@@ -76,11 +79,11 @@ pub struct Peer {
     queue: VecDeque<Output>,
     /// Data channels, where both sides want some.
     channels: Option<Channels>,
-    /// When something was last put in, and what was said since: by str0m, and of that how many messages.
+    /// When something was last put in, and what was said since: from below, and of that how many messages.
     now: Instant,
     outputs: u32,
     messages: u32,
-    /// str0m has panicked.
+    /// A library has panicked.
     is_broken: bool,
     #[cfg(debug_assertions)]
     has_fault: bool,
@@ -94,9 +97,19 @@ impl Peer {
         offer: &str,
         options: &AnswerOptions<'_>,
     ) -> Result<(Peer, Negotiated), Error> {
+        Peer::answer_as(Kind::SERVER, context, now, offer, options)
+    }
+
+    fn answer_as(
+        kind: Kind,
+        context: &Context,
+        now: Instant,
+        offer: &str,
+        options: &AnswerOptions<'_>,
+    ) -> Result<(Peer, Negotiated), Error> {
         let mut ssrcs = random::ssrcs()?;
         let plan = Plan::new(offer, options.purpose, || ssrcs.next().unwrap_or_default())?;
-        let mut peer = Peer::new(context, now, Kind::SERVER)?;
+        let mut peer = Peer::new(context, now, kind)?;
         peer.candidates = options.candidates.to_vec();
         peer.is_viewer = matches!(options.purpose, Purpose::Send { .. });
         peer.begin(now, &plan.remote, false)?;
@@ -134,29 +147,15 @@ impl Peer {
     }
 
     pub(crate) fn new(context: &Context, now: Instant, kind: Kind) -> Result<Peer, Error> {
-        let Kind { is_server, is_controlling, tcp, has_data } = kind;
         let local = random::credentials()?;
-        let config = RtcConfig::new()
-            .set_crypto_provider(context.crypto.clone())
-            .set_dtls_cert((*context.certificate).clone())
-            .set_local_ice_credentials(local.clone())
-            .set_ice_lite(is_server)
-            .set_rtp_mode(true)
-            .set_sctp_max_message_size(MESSAGE_BYTES_MAX as u32)
-            .set_sctp_max_buffered_amount(BUFFERED_BYTES_MAX)
-            .clear_codecs()
-            .clear_extension_map();
-        let (mut rtc, seam) = context.with_seam(|| config.build(now));
-        rtc.direct_api().set_ice_controlling(is_controlling);
-        for candidate in made_up_candidates(is_server, tcp)? {
-            rtc.add_local_candidate(candidate);
-        }
+        let (below, seam) = Below::new(context, now, kind, &local)?;
         Ok(Peer {
-            rtc: Box::new(rtc),
+            below,
+            fingerprint: context.fingerprint.clone(),
             seam,
-            has_data,
+            has_data: kind.has_data,
             state: State::Handshaking,
-            is_server,
+            is_server: kind.is_server,
             is_viewer: false,
             is_dtls_client: false,
             owes_hello: false,
@@ -192,11 +191,7 @@ impl Peer {
 
     /// `is_dtls_client` is `None` where DTLS is to wait.
     pub(crate) fn start(&mut self, remote: &RemoteTransport, is_dtls_client: Option<bool>) -> Result<(), Error> {
-        self.call(|rtc| {
-            let mut api = rtc.direct_api();
-            api.set_remote_ice_credentials(remote.credentials.clone());
-            api.set_remote_fingerprint(remote.fingerprint.clone());
-        });
+        self.call(|below| below.expect(remote));
         if let Some(is_client) = is_dtls_client {
             self.is_dtls_client = is_client;
             self.start_dtls(is_client)?;
@@ -206,20 +201,20 @@ impl Peer {
     }
 
     fn start_dtls(&mut self, is_client: bool) -> Result<(), Error> {
-        let started = self.call(|rtc| rtc.direct_api().start_dtls(is_client));
-        let started = started.ok_or_else(|| Error::SetUp("str0m panicked".into()))?;
-        started.map_err(|error| Error::SetUp(error.to_string()))
+        let now = self.now;
+        let started = self.call(|below| below.start_dtls(now, is_client));
+        started.unwrap_or_else(|| Err("a library panicked".into())).map_err(Error::SetUp)
     }
 
     fn with_transport<T>(&mut self, setup: &str, write: impl FnOnce(u64, &Transport<'_>) -> T) -> Result<T, Error> {
-        let (number, fingerprint) = (random::session_number()?, self.fingerprint());
         let IceCreds { ufrag, pass: pwd } = &self.checks.local;
-        Ok(write(number, &Transport { ufrag, pwd, fingerprint: &fingerprint, setup }))
+        let transport = Transport { ufrag, pwd, fingerprint: &self.fingerprint, setup };
+        Ok(write(random::session_number()?, &transport))
     }
 
     /// Of our certificate, as descriptions have it.
-    pub(crate) fn fingerprint(&mut self) -> String {
-        self.rtc.direct_api().local_dtls_fingerprint().to_string()
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 
     /// What our descriptions say until the next restart.
@@ -268,9 +263,10 @@ impl Peer {
     fn handle_stun(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
         let message = self.checks.read(data)?;
         if !self.is_server {
-            let input = input(now, remote, data).ok_or(Refused::Malformed)?;
             self.reach.trust(now, remote, None);
-            self.put_in(input);
+            if !self.put_in(remote, data) {
+                return Err(Refused::Malformed);
+            }
             return Ok(if message.is_binding_request() { Received::Consent } else { Received::Handshake });
         }
         if message.is_binding_request() {
@@ -386,15 +382,20 @@ impl Peer {
         self.say_where();
     }
 
-    /// Calls str0m, with the time of what was last put in. A panic in there ends this session and no other; what it has left
-    /// half done is not called again.
-    fn call<T>(&mut self, call: impl FnOnce(&mut Rtc) -> T) -> Option<T> {
+    /// Calls what is below, with the time of what was last put in. A panic in there ends this session and no other; what it has
+    /// left half done is not called again.
+    fn call<T>(&mut self, call: impl FnOnce(&mut Below) -> T) -> Option<T> {
         let result = guarded(|| {
             #[cfg(debug_assertions)]
             assert!(!self.has_fault, "a fault, injected");
-            context::at(self.now, || call(&mut self.rtc))
+            context::at(self.now, || call(&mut self.below))
         });
         self.survive(result)
+    }
+
+    /// The same of str0m, where there is one.
+    fn call_str0m<T>(&mut self, call: impl FnOnce(&mut str0m::Rtc) -> T) -> Option<T> {
+        self.call(|below| below.str0m().map(call)).flatten()
     }
 
     fn survive<T>(&mut self, result: Result<T, Panicked>) -> Option<T> {
@@ -405,7 +406,7 @@ impl Peer {
         result.ok()
     }
 
-    /// For tests: from now on str0m seems to panic.
+    /// For tests: from now on a library seems to panic.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn inject_fault(&mut self, fault: Fault) {
@@ -415,21 +416,26 @@ impl Peer {
         }
     }
 
-    /// Lets str0m, which the server has for DTLS alone, believe in a path: it hears one check, made up here, and no other. So
-    /// however many addresses the peer has, and however often it restarts ICE, str0m remembers nothing of it.
+    /// Lets str0m, which the server has for data channels alone, believe in a path: it hears one check, made up here, and no other.
+    /// So however many addresses the peer has, and however often it restarts ICE, str0m remembers nothing of it.
     fn stand_in_for_ice(&mut self) {
         let nobody = Remote { addr: made_up_address(false), tcp: false };
-        if let Some(check) = self.checks.made_up()
-            && let Some(input) = input(self.now, nobody, &check)
+        if self.has_data
+            && let Some(check) = self.checks.made_up()
         {
-            self.put_in(input);
+            let _ = self.put_in(nobody, &check);
         }
     }
 
-    fn put_in(&mut self, input: str0m::Input<'_>) {
-        if let Some(Err(error)) = self.call(|rtc| rtc.handle_input(input)) {
-            self.end(EndReason::Failed(error.to_string()));
+    /// False when str0m knows no such datagram.
+    fn put_in(&mut self, remote: Remote, data: &[u8]) -> bool {
+        let now = self.now;
+        match self.call(|below| below.handle_datagram(now, remote, data)) {
+            Some(Err(error)) => self.end(EndReason::Failed(error)),
+            Some(Ok(is_known)) => return is_known,
+            None => {}
         }
+        true
     }
 
     fn handle_dtls(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
@@ -447,18 +453,17 @@ impl Peer {
         if self.is_server {
             self.dtls_remote = Some(remote);
         }
-        let input = input(now, remote, data).ok_or(Refused::BadDtls)?;
-        let error = match self.call(|rtc| rtc.handle_input(input)) {
-            Some(Ok(())) => return Ok(Received::Handshake),
+        let error = match self.call(|below| below.handle_datagram(now, remote, data)) {
+            Some(Ok(true)) => return Ok(Received::Handshake),
             Some(Err(error)) => error,
-            None => return Err(Refused::BadDtls),
+            Some(Ok(false)) | None => return Err(Refused::BadDtls),
         };
         // dimpl drops what does not decrypt or makes no sense; after an error the handshake is over. Once keys are there, only
         // a goodbye may come, so nobody who forges what else there is ends anything.
         if self.seam.keys.get() == Some(&Err(CertificateRefused)) {
             self.end(EndReason::CertificateRefused);
         } else if self.state == State::Handshaking {
-            self.end(EndReason::Failed(error.to_string()));
+            self.end(EndReason::Failed(error));
         }
         Err(Refused::BadDtls)
     }
@@ -467,9 +472,9 @@ impl Peer {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.wake(now);
         if self.state != State::Ended
-            && let Some(Err(error)) = self.call(|rtc| rtc.handle_input(str0m::Input::Timeout(now)))
+            && let Some(Err(error)) = self.call(|below| below.handle_timeout(now))
         {
-            self.end(EndReason::Failed(error.to_string()));
+            self.end(EndReason::Failed(error));
         }
         self.see_to_consent();
     }
@@ -478,7 +483,7 @@ impl Peer {
     /// is a candidate less, not an error.
     pub fn add_candidate(&mut self, text: &str) {
         if let Ok(candidate) = IceCandidate::from_sdp_string(text) {
-            self.call(|rtc| rtc.add_remote_candidate(candidate));
+            self.call_str0m(|rtc| rtc.add_remote_candidate(candidate));
         }
     }
 
@@ -486,7 +491,7 @@ impl Peer {
     pub(crate) fn start_channels(&mut self, peer_takes: usize, are_ours: bool) {
         if self.channels.is_none() && self.has_data {
             let is_client = self.is_dtls_client;
-            self.channels = self.call(|rtc| Channels::start(rtc, peer_takes, are_ours, is_client));
+            self.channels = self.call_str0m(|rtc| Channels::start(rtc, peer_takes, are_ours, is_client));
             self.seam.let_data_in();
         }
     }
@@ -499,7 +504,7 @@ impl Peer {
         self.handle_timeout(now);
         let Some(mut channels) = self.channels.take() else { return Err(DataRefused::NotOpen) };
         let sent = match self.state {
-            State::Connected => self.call(|rtc| channels.send(rtc, delivery, data)),
+            State::Connected => self.call_str0m(|rtc| channels.send(rtc, delivery, data)),
             State::Handshaking | State::DtlsDone | State::Ended => None,
         };
         self.channels = Some(channels);
@@ -516,7 +521,7 @@ impl Peer {
 
     fn handle_channel(&mut self, event: Event) {
         let Some(mut channels) = self.channels.take() else { return };
-        let output = self.call(|rtc| match event {
+        let output = self.call_str0m(|rtc| match event {
             Event::ChannelOpen(id, label) => channels.handle_open(rtc, id, &label),
             Event::ChannelClose(id) => channels.handle_close(id),
             Event::ChannelData(message) => channels.handle_data(message.id, message.data, !message.binary),
@@ -531,7 +536,7 @@ impl Peer {
     /// Says goodbye: `poll` gives the DTLS close_notify to send, then `Ended`.
     pub fn close(&mut self) {
         self.outputs = 0;
-        if self.state != State::Ended && self.call(Rtc::close).is_some_and(|closed| closed.is_err()) {
+        if self.state != State::Ended && self.call(Below::close).is_some_and(|closed| closed.is_err()) {
             self.end(EndReason::Closed);
         }
     }
@@ -553,35 +558,40 @@ impl Peer {
                 continue;
             }
             self.outputs += 1;
+            let now = self.now;
             // Who has panicked has ended, and says so next.
-            let Some(output) = self.call(Rtc::poll_output) else { continue };
-            match output {
-                Ok(str0m::Output::Transmit(transmit)) => {
-                    let mut remote = Remote { addr: transmit.destination, tcp: transmit.proto != Protocol::Udp };
-                    match transmit.contents.first() {
-                        // str0m would send it to where the last check came from that nominates.
-                        Some(20..=63) if self.is_server => match self.media_remote() {
-                            Some(proved) => remote = proved,
-                            None => continue,
-                        },
-                        Some(20..=63) => self.dtls_remote = Some(remote),
-                        // The answer to a check that nobody has sent.
-                        Some(0..=3) if self.is_server => continue,
-                        // The rule that keeps nonces unique: no media ever comes from here.
-                        Some(128..=191) => continue,
-                        _ => {}
+            let Some(said) = self.call(|below| below.poll(now)) else { continue };
+            match said {
+                Ok(Said::Datagram { to, data }) => {
+                    if let Some(remote) = self.destination(to, &data) {
+                        return Output::Transmit { remote, data };
                     }
-                    return Output::Transmit { remote, data: transmit.contents.to_vec().into() };
                 }
-                Ok(str0m::Output::Event(Event::Connected)) if self.state == State::Handshaking => {
-                    self.state.enter(State::DtlsDone);
-                }
-                Ok(str0m::Output::Event(Event::Closed)) => self.end(EndReason::Closed),
-                Ok(str0m::Output::Event(event)) => self.handle_channel(event),
-                Ok(str0m::Output::Timeout(_)) if self.state == State::DtlsDone => self.connect(),
-                Ok(str0m::Output::Timeout(at)) => return self.ask().unwrap_or_else(|| self.rest(at)),
-                Err(error) => self.end(EndReason::Failed(error.to_string())),
+                Ok(Said::Connected) if self.state == State::Handshaking => self.state.enter(State::DtlsDone),
+                Ok(Said::Connected) => {}
+                Ok(Said::Closed) => self.end(EndReason::Closed),
+                Ok(Said::Channel(event)) => self.handle_channel(event),
+                Ok(Said::Rest(_)) if self.state == State::DtlsDone => self.connect(),
+                Ok(Said::Rest(at)) => return self.ask().unwrap_or_else(|| self.rest(at)),
+                Err(error) => self.end(EndReason::Failed(error)),
             }
+        }
+    }
+
+    /// Where a datagram from below goes, which would have it go to `to`; `None` for nowhere.
+    fn destination(&mut self, to: Option<Remote>, data: &[u8]) -> Option<Remote> {
+        match data.first() {
+            // str0m would send it to where the last check came from that nominates.
+            Some(20..=63) if self.is_server => self.media_remote(),
+            Some(20..=63) => {
+                self.dtls_remote = to;
+                to
+            }
+            // The answer to a check that nobody has sent.
+            Some(0..=3) if self.is_server => None,
+            // The rule that keeps nonces unique: no media ever comes from here.
+            Some(128..=191) => None,
+            _ => to,
         }
     }
 

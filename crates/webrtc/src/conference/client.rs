@@ -60,7 +60,7 @@ impl ConferenceClient {
         let mut client = ConferenceClient {
             codecs: codecs.to_vec(),
             local: peer.local_credentials().clone(),
-            fingerprint: peer.fingerprint(),
+            fingerprint: peer.fingerprint().to_owned(),
             remote: plan.remote.credentials.clone(),
             has_data,
             number: random::session_number()?,

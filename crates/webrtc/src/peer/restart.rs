@@ -72,7 +72,7 @@ impl Peer {
     fn switch_credentials(&mut self, local: IceCreds, remote: IceCreds) -> Result<(), Error> {
         if !self.is_server {
             let candidates = made_up_candidates(false, true)?;
-            self.call(|rtc| {
+            self.call_str0m(|rtc| {
                 let mut api = rtc.direct_api();
                 api.set_local_ice_credentials(local.clone());
                 api.set_remote_ice_credentials(remote.clone());

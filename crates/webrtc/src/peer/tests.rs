@@ -1,4 +1,4 @@
-//! What str0m does and does not do below a peer.
+//! What is and is not done below a peer.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::{Direction, Purpose};
 const SERVER: Remote = Remote { addr: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7000), tcp: false };
 const CLIENT: Remote = Remote { addr: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000), tcp: false };
 
-/// Lets `peer` do all that it wants now; the first bytes of what str0m itself sends go to `kinds`.
+/// Lets `peer` do all that it wants now; the first bytes of what comes from below go to `kinds`.
 fn drive(now: Instant, peer: &mut Peer, other: &mut Peer, at: Remote, kinds: &mut Vec<u8>) {
     peer.handle_timeout(now);
     loop {
-        match peer.rtc.poll_output().unwrap() {
-            str0m::Output::Transmit(sent) => {
-                kinds.extend(sent.contents.first());
-                let _ = other.handle_datagram(now, at, &sent.contents);
+        match peer.call(|below| below.poll(now)).unwrap().unwrap() {
+            Said::Datagram { data, .. } => {
+                kinds.extend(data.first());
+                let _ = other.handle_datagram(now, at, &data);
             }
-            str0m::Output::Event(Event::Connected) => peer.state = State::DtlsDone,
-            str0m::Output::Event(_) => {}
-            str0m::Output::Timeout(_) => break,
+            Said::Connected => peer.state = State::DtlsDone,
+            Said::Channel(_) | Said::Closed => {}
+            Said::Rest(_) => break,
         }
     }
     let answers = std::mem::take(&mut peer.queue).into_iter();
@@ -36,6 +36,15 @@ fn drive(now: Instant, peer: &mut Peer, other: &mut Peer, at: Remote, kinds: &mu
 
 /// A viewer that watches one video track, and the server's side of it.
 fn pair(start: Instant) -> (Peer, Peer) {
+    pair_with(Kind::SERVER, start)
+}
+
+/// The same with all of str0m on both sides, as where there are data channels.
+fn pair_of_str0m(start: Instant) -> (Peer, Peer) {
+    pair_with(Kind { has_data: true, ..Kind::SERVER }, start)
+}
+
+fn pair_with(server: Kind, start: Instant) -> (Peer, Peer) {
     let context = Context::new().unwrap();
     let tracks = [Codec::Vp8];
     let offer = OfferOptions {
@@ -50,7 +59,7 @@ fn pair(start: Instant) -> (Peer, Peer) {
     let purpose = Purpose::Send { tracks: &tracks, profiles: &[], chosen: &[], stream: "s", transport_cc: true };
     let candidates = [Candidate { addr: SERVER.addr, tcp: false }];
     let (server, answer) =
-        Peer::answer(&context, start, &offer, &AnswerOptions { purpose, candidates: &candidates }).unwrap();
+        Peer::answer_as(server, &context, start, &offer, &AnswerOptions { purpose, candidates: &candidates }).unwrap();
     client.accept_answer(&answer.sdp).unwrap();
     (server, client)
 }
@@ -58,9 +67,15 @@ fn pair(start: Instant) -> (Peer, Peer) {
 /// A viewer without `m=application` that begins an SCTP association (RFC 8831) all the same.
 #[test]
 fn a_peer_that_speaks_sctp_is_not_answered() {
+    for pair in [pair, pair_of_str0m] {
+        speak_sctp(pair);
+    }
+}
+
+fn speak_sctp(pair: fn(Instant) -> (Peer, Peer)) {
     let start = Instant::now();
     let (mut server, mut client) = pair(start);
-    client.rtc.direct_api().start_sctp(true);
+    client.call_str0m(|rtc| rtc.direct_api().start_sctp(true)).unwrap();
     let (mut from_server, mut from_client) = (Vec::new(), Vec::new());
     let records = |kinds: &[u8]| kinds.iter().filter(|kind| **kind == 23).count();
     let mut left = 100;
@@ -79,6 +94,14 @@ fn a_peer_that_speaks_sctp_is_not_answered() {
     assert_eq!(records(&from_server), 0);
 }
 
+/// Of a viewer's memory str0m would be the most.
+#[test]
+fn a_server_has_str0m_for_data_channels_alone() {
+    let start = Instant::now();
+    assert!(pair(start).0.below.str0m().is_none() && pair_of_str0m(start).0.below.str0m().is_some());
+    assert!(pair(start).1.below.str0m().is_some(), "and a client for ICE");
+}
+
 #[test]
 fn a_session_that_never_comes_to_rest_is_ended() {
     let (mut server, _) = pair(Instant::now());
@@ -93,8 +116,8 @@ fn a_session_that_never_comes_to_rest_is_ended() {
 #[test]
 fn str0m_without_keys_sends_no_media_even_where_it_knows_of_streams() {
     let start = Instant::now();
-    let (mut server, mut client) = pair(start);
-    let mut api = server.rtc.direct_api();
+    let (mut server, mut client) = pair_of_str0m(start);
+    let mut api = server.below.str0m().expect("str0m is below").direct_api();
     api.declare_media("0".into(), MediaKind::Video);
     api.declare_stream_tx(1.into(), Some(2.into()), "0".into(), None);
     api.expect_stream_rx(3.into(), None, "0".into(), None);
@@ -169,6 +192,10 @@ struct World {
 
 impl World {
     fn connected() -> Self {
+        World::connected_by(pair)
+    }
+
+    fn connected_by(pair: fn(Instant) -> (Peer, Peer)) -> Self {
         let now = Instant::now();
         let (server, client) = pair(now);
         let (places, moves, checks) = (vec![CLIENT], Vec::new(), Vec::new());
@@ -354,7 +381,7 @@ fn who_alternates_between_two_addresses_moves_so_often_and_ends_where_it_was_las
 #[cfg(debug_assertions)]
 #[test]
 fn str0m_hears_nothing_of_addresses_and_restarts() {
-    let mut world = World::connected();
+    let mut world = World::connected_by(pair_of_str0m);
     world.server.inject_fault(Fault::Session);
     for port in 0..1_000 {
         let remote = Remote { addr: ([192, 0, 2, 1], port).into(), tcp: false };
