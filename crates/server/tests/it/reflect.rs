@@ -242,10 +242,11 @@ async fn there_are_no_more_viewers_than_descriptors() {
 #[tokio::test]
 async fn another_may_push_when_the_first_is_silent() {
     let test = Harness::new(1, "[[reflect.streams]]\nname = \"a\"\npush_silence = \"5s\"\n");
+    let before = Instant::now();
     let first = test.push("/live/a").await;
-    let (stream, now) = (test.stream("/live/a"), Instant::now());
-    assert!(stream.claim(now + Duration::from_secs(4), None).is_err());
-    let second = stream.claim(now + Duration::from_secs(6), None).expect("it is silent");
+    let (stream, after) = (test.stream("/live/a"), Instant::now());
+    assert!(stream.claim(before + Duration::from_secs(4), None).is_err());
+    let second = stream.claim(after + Duration::from_secs(6), None).expect("it is silent");
     assert!(matches!(first.write(b"x").await, Err(WriteError::Superseded)));
     first.break_off();
     second.write(&test.bytes).await.expect("it is the one");

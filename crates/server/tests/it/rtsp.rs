@@ -8,7 +8,7 @@ mod reports;
 
 use std::time::{Duration, Instant};
 
-use harness::{Client, PATIENCE, Server, receive, receiver};
+use harness::{Client, PATIENCE, Server, receive};
 use pump::sample::Sample;
 use server::rtsp::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,7 +25,7 @@ async fn a_player_describes_plays_pauses_seeks_and_ends() {
     assert!(described.text.contains("a=range:npt=0-20.") || described.text.contains("a=range:npt=0-19."));
     assert!(described.header("Content-Base").ends_with("/a%20title.ts/"));
 
-    let (socket, port) = receiver();
+    let (socket, port) = client.receiver();
     let session = client.setup(&format!("RTP/AVP;unicast;client_port={port}-{}", port ^ 1)).await;
     let totals = server.pump.totals();
     assert_eq!((totals.open, totals.paused), (1, 1), "there is room for it, and nothing is sent before PLAY");
@@ -66,7 +66,7 @@ fn start_of(range: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rtp_info_names_the_packet_with_which_it_goes_on() {
     let (_server, mut client) = Server::with_client().await;
-    let (socket, port) = receiver();
+    let (socket, port) = client.receiver();
     let answer = client.ask("SETUP", &format!("\r\nTransport: RTP/AVP;unicast;client_port={port}")).await;
     let transport = answer.header("Transport").to_owned();
     let ssrc = transport.split(";ssrc=").nth(1).and_then(|ssrc| u32::from_str_radix(ssrc.get(..8)?, 16).ok());
@@ -184,7 +184,7 @@ async fn requests_that_wait_while_their_session_ends_leave_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_is_refused_by_its_status_and_in_the_words_of_the_api() {
     let (server, mut client) = Server::with_client().await;
-    let (_socket, port) = receiver();
+    let (_socket, port) = client.receiver();
     for (code, method, headers) in [
         (406, "DESCRIBE", "\r\nAccept: text/html".to_owned()),
         (400, "SETUP", String::new()),

@@ -1,7 +1,7 @@
 //! Two workers with pumps, a folder of titles, an origin that can be slow, and receivers on loopback.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -323,7 +323,11 @@ pub struct Receiver {
 
 impl Receiver {
     pub fn bind() -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+        Receiver::bind_at(Ipv4Addr::LOCALHOST)
+    }
+
+    pub fn bind_at(host: Ipv4Addr) -> Self {
+        let socket = UdpSocket::bind((host, 0)).expect("loopback can be bound");
         let addr = socket.local_addr().expect("bound");
         // So that a test that is kept from running for a while loses nothing.
         engine::sys::set_buffer_bytes(socket.as_fd(), BufferSide::Receive, 8 << 20).expect("a buffer");

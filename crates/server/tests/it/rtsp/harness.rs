@@ -1,6 +1,8 @@
 //! A server of one title, and its clients.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::{WorkerConfig, mailbox};
@@ -23,8 +25,10 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// Sessions of one client.
 pub const CLIENT_MAX: usize = 20;
 
-/// 20 seconds of 2 Mbit/s, to be sent to 127.0.0.0/8 only unless `destinations` says otherwise.
+/// 20 seconds of 2 Mbit/s, to be sent to 127.0.0.0/8 only unless `destinations` says otherwise. Each has a host of its own, and so
+/// have its clients: nothing comes to a test that was meant for another one, or for who had the port before.
 pub struct Server {
+    host: Ipv4Addr,
     pub rtsp: Arc<Rtsp>,
     pub pump: Arc<PumpControl>,
     listen: std::net::SocketAddr,
@@ -66,10 +70,13 @@ impl Server {
         let runtime = tokio::runtime::Handle::current();
         let pump = setup::start(library, vec![worker], settings, reports, runtime).expect("a thread");
         let rtsp = Arc::new(Rtsp::new(pump.clone(), Limits { sessions_per_client: CLIENT_MAX, ..limits }));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+        static HOSTS: AtomicU16 = AtomicU16::new(1);
+        let [high, low] = HOSTS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let host = Ipv4Addr::new(127, 82, high, low);
+        let listener = TcpListener::bind((host, 0)).await.expect("loopback can be bound");
         let listen = listener.local_addr().expect("bound");
         tokio::spawn(listener::serve(rtsp.clone(), listener));
-        Server { rtsp, pump, listen, title: bytes, folder }
+        Server { host, rtsp, pump, listen, title: bytes, folder }
     }
 
     /// Puts a file among the titles.
@@ -93,18 +100,25 @@ impl Server {
     }
 
     pub async fn connect(&self) -> Client {
-        self.client(TcpStream::connect(self.listen).await.expect("connected"))
+        self.client(self.socket()).await
     }
 
     /// A client for which the kernel keeps hardly anything.
     pub async fn connect_narrow(&self) -> Client {
-        let socket = TcpSocket::new_v4().expect("a socket");
+        let socket = self.socket();
         socket.set_recv_buffer_size(8 << 10).expect("set");
-        self.client(socket.connect(self.listen).await.expect("connected"))
+        self.client(socket).await
     }
 
-    fn client(&self, stream: TcpStream) -> Client {
-        Client { stream, inbox: Vec::new(), cseq: 0, base: self.listen.to_string() }
+    fn socket(&self) -> TcpSocket {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((self.host, 0).into()).expect("loopback can be bound");
+        socket
+    }
+
+    async fn client(&self, socket: TcpSocket) -> Client {
+        let stream = socket.connect(self.listen).await.expect("connected");
+        Client { host: self.host, stream, inbox: Vec::new(), cseq: 0, base: self.listen.to_string() }
     }
 
     /// Waits until no pump session is open.
@@ -127,6 +141,7 @@ impl Server {
 }
 
 pub struct Client {
+    pub host: Ipv4Addr,
     pub stream: TcpStream,
     /// What came and was not looked at.
     pub inbox: Vec<u8>,
@@ -220,9 +235,16 @@ impl Client {
         (self.inbox.len() >= len).then_some(len)
     }
 
+    /// Where it is, and its port.
+    pub fn receiver(&self) -> (Receiver, u16) {
+        let receiver = Receiver::bind_at(self.host);
+        let port = receiver.port();
+        (receiver, port)
+    }
+
     /// A session that is sent to the socket, and the header that names it.
     pub async fn setup_datagrams(&mut self, transport: &str) -> (Receiver, String) {
-        let (receiver, port) = receiver();
+        let (receiver, port) = self.receiver();
         let session = self.setup(&format!("{transport};unicast;client_port={port}")).await;
         (receiver, session)
     }
@@ -243,12 +265,6 @@ impl Answer {
         let value = self.text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         value.unwrap_or_else(|| panic!("no {name} in {}", self.text))
     }
-}
-
-pub fn receiver() -> (Receiver, u16) {
-    let receiver = Receiver::bind();
-    let port = receiver.port();
-    (receiver, port)
 }
 
 pub fn receive(receiver: &Receiver) -> Vec<u8> {

@@ -9,7 +9,7 @@ use server::config::LiveInput;
 use wire::rtp::RtpPacket;
 use wire::ts::DATAGRAM_LEN;
 
-use super::harness::{PATIENCE, Server, receive, receiver};
+use super::harness::{PATIENCE, Server, receive};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_live_input_is_played_from_the_present_on() {
@@ -20,7 +20,7 @@ async fn a_live_input_is_played_from_the_present_on() {
     let uri = client.uri("live/news");
     let described = client.ask_for("DESCRIBE", &uri, "").await;
     assert!(described.text.contains("a=range:npt=now-\r\n"), "{}", described.text);
-    let (socket, port) = receiver();
+    let (socket, port) = client.receiver();
     let setup = format!("\r\nTransport: RTP/AVP;unicast;client_port={port}");
     assert_eq!(client.ask_for("SETUP", &uri, &setup).await.code, 503, "nothing comes yet");
 

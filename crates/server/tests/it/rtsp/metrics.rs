@@ -14,12 +14,12 @@ use server::rtsp::Transports;
 use tokio::io::AsyncReadExt as _;
 use tower::ServiceExt as _;
 
-use super::harness::{Server, receiver};
+use super::harness::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_requests_and_connections_are_counted() {
     let (server, mut client) = Server::with_client().await;
-    let (_socket, port) = receiver();
+    let (_socket, port) = client.receiver();
     let session = client.setup("RTP/AVP/TCP;unicast;interleaved=0-1").await;
     client.setup(&format!("RTP/AVP;unicast;client_port={port}-{}", port ^ 1)).await;
     client.setup(&format!("RAW/RAW/UDP;unicast;client_port={port}")).await;

@@ -5,14 +5,14 @@ use std::net::UdpSocket;
 use wire::rtcp::{Packet, packets};
 use wire::rtp::RtpPacket;
 
-use super::harness::{Server, receiver_report};
+use super::harness::{Client, Server, receiver_report};
 
 /// Two neighbouring ports, for packets and reports.
-fn pair() -> (UdpSocket, UdpSocket, u16) {
+fn pair(client: &Client) -> (UdpSocket, UdpSocket, u16) {
     loop {
-        let packets = UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+        let packets = UdpSocket::bind((client.host, 0)).expect("loopback can be bound");
         let port = packets.local_addr().expect("bound").port();
-        let Ok(reports) = UdpSocket::bind(("127.0.0.1", port.wrapping_add(1))) else { continue };
+        let Ok(reports) = UdpSocket::bind((client.host, port.wrapping_add(1))) else { continue };
         for socket in [&packets, &reports] {
             socket.set_read_timeout(Some(super::PATIENCE)).expect("a timeout");
         }
@@ -29,7 +29,7 @@ fn receive(socket: &UdpSocket) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sender_report_and_at_the_end_a_goodbye_come_from_the_port_that_setup_told() {
     let (_server, mut client) = Server::with_client().await;
-    let (media, reports, port) = pair();
+    let (media, reports, port) = pair(&client);
     let offer = format!("\r\nTransport: RTP/AVP;unicast;client_port={port}-{}", port + 1);
     let answer = client.ask("SETUP", &offer).await;
     let session = format!("\r\nSession: {}", answer.header("Session"));
@@ -64,7 +64,7 @@ async fn a_sender_report_and_at_the_end_a_goodbye_come_from_the_port_that_setup_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receivers_goodbye_ends_its_stream_and_nobody_elses_does() {
     let (server, mut client) = Server::with_client().await;
-    let (media, reports, port) = pair();
+    let (media, reports, port) = pair(&client);
     let answer = client.ask("SETUP", &format!("\r\nTransport: RTP/AVP;unicast;client_port={port}")).await;
     let to =
         answer.header("Transport").split("server_port=").nth(1).and_then(|ports| ports.split('-').nth(1)?.parse().ok());
