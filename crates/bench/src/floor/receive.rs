@@ -41,7 +41,7 @@ pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Resu
             let (segments, segment_bytes) = (joined.unwrap_or(1), joined.map(|_| len as u16));
             let (mut sends, bytes) = (SendBatch::default(), vec![0xa5; len * segments]);
             let start = Instant::now();
-            while start.elapsed() < time {
+            loop {
                 for _ in 0..per_turn / segments {
                     let message = Outgoing { path: &path, data: Payload::Whole(&bytes), segment_bytes };
                     // What the kernel does not take is not missed: what arrives is counted.
@@ -49,6 +49,9 @@ pub(super) fn batched(len: usize, joined: Option<usize>, time: Duration) -> Resu
                 }
                 if filled_tx.send(()).is_err() || emptied_rx.recv().is_err() {
                     return;
+                }
+                if start.elapsed() >= time {
+                    break;
                 }
             }
         });

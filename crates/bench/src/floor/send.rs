@@ -43,12 +43,15 @@ pub(super) fn one_by_one(targets: &[SocketAddr], len: usize, time: Duration) -> 
     on_own_thread(move || {
         let (mut sent, mut refused) = (0_u64, None);
         let start = Instant::now();
-        while start.elapsed() < time {
+        loop {
             for (datagram, addr) in bytes.chunks_exact(len).zip(&mut addrs) {
                 match socket.send_to(datagram, addr) {
                     Ok(_) => sent += 1,
                     Err(error) => refused = Some(error),
                 }
+            }
+            if start.elapsed() >= time {
+                break;
             }
         }
         anyhow::ensure!(sent > 0, nothing_passed(targets, refused));
@@ -73,7 +76,7 @@ pub(super) fn batched(targets: &[SocketAddr], len: usize, segments: Option<usize
     let sample = on_own_thread(|| {
         let (mut sent, mut refused) = (0_u64, None);
         let start = Instant::now();
-        while start.elapsed() < time && !gso_refused {
+        loop {
             let call: Vec<Path> = paths.by_ref().take(bytes.len() / message_len).collect();
             let messages = bytes.chunks_exact(message_len).zip(&call);
             let messages = messages.map(|(data, path)| Outgoing { path, data: Payload::Whole(data), segment_bytes });
@@ -85,6 +88,9 @@ pub(super) fn batched(targets: &[SocketAddr], len: usize, segments: Option<usize
                     sys::wait_writable(socket.as_fd(), Some(STALL_MAX)).ok();
                     refused = Some(error);
                 }
+            }
+            if start.elapsed() >= time || gso_refused {
+                break;
             }
         }
         anyhow::ensure!(sent > 0 || gso_refused, nothing_passed(targets, refused));

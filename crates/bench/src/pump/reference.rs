@@ -39,10 +39,14 @@ mod tests {
 
     #[test]
     fn every_deadline_is_noticed_once() {
-        let begin = Instant::now();
-        let (lateness, spent) = spin(begin, begin + Duration::from_millis(50)).unwrap();
-        // A disturbed machine may begin late, but no deadline in between is left out.
-        assert!(lateness.count() <= 100);
-        assert!(lateness.count() > 0 && spent.wall > Duration::ZERO);
+        loop {
+            let begin = Instant::now();
+            let (lateness, spent) = spin(begin, begin + Duration::from_millis(50)).unwrap();
+            // A disturbed machine may begin late, or too late for any, but no deadline in between is left out.
+            assert!(lateness.count() <= 100 && spent.wall > Duration::ZERO);
+            if lateness.count() > 0 {
+                return;
+            }
+        }
     }
 }
