@@ -69,8 +69,9 @@ fn clients_have_sockets_of_their_own_where_they_are_told_to_be() {
 
 #[test]
 fn where_no_server_is_nobody_gets_an_allocation() {
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let line = format!("--server {} --transport tcp", nobody.local_addr().unwrap());
+    // No other test is on this host.
+    let nobody = std::net::TcpListener::bind("127.77.5.1:0").unwrap().local_addr().unwrap();
+    let line = format!("--server {nobody} --transport tcp");
     let error = measure(&args(&line)).unwrap_err().to_string();
     assert!(error.contains("no client got an allocation: connect"), "{error}");
 }

@@ -68,14 +68,14 @@ fn two_commands_are_compared_without_a_plan() {
 #[test]
 fn what_a_load_does_behind_its_result_is_not_its_cost() {
     let lab = Lab::new();
-    // More than half a second of CPU time in user space, in ticks of 10 ms, after all is told. A busy machine takes long for it.
-    let burns = "while read -r _ _ _ _ _ _ _ _ _ _ _ _ _ user _ < /proc/$$/stat && [ $user -lt 60 ]; do :; done";
+    // One and a half seconds of CPU time in user space, in ticks of 10 ms, after all is told. A busy machine takes long for it.
+    let burns = "while read -r _ _ _ _ _ _ _ _ _ _ _ _ _ user _ < /proc/$$/stat && [ $user -lt 150 ]; do :; done";
     let plan = lab.plan(["1000", "1000"], SERVER, &format!("{LOAD}\n{burns}"));
     let output = lab.run(&format!("load_timeout = 300\n{plan}"), &[]);
     assert!(output.status.success(), "{}", stderr(&output));
     for record in lab.records() {
         let used = record["load"]["user_s"].as_f64().expect("known");
-        assert!(used < 0.4, "{record}");
+        assert!(used < 1.0, "{record}");
     }
     lab.assert_nothing_is_left();
 }
@@ -109,7 +109,8 @@ fn one_that_fails_does_not_end_the_comparison_of_the_others() {
 fn a_server_that_never_listens_is_named_with_its_log() {
     let lab = Lab::new();
     let server = "echo $$ >> {dir}/pids; echo still thinking; exec sleep 600";
-    let output = lab.run(&lab.plan(["1", "1"], server, LOAD), &[]);
+    let plan = lab.plan(["1", "1"], server, LOAD).replace("ready_timeout = 20", "ready_timeout = 2");
+    let output = lab.run(&plan, &[]);
     lab.assert_error(&output, &["round 1, subject a", "not ready (log:listening) within 2s", "still thinking"]);
 }
 
@@ -174,7 +175,7 @@ fn a_real_server_is_ready_when_it_answers() {
         let server =
             format!("exec {} serve --dev --listen {addr} --set workers.udp_port=0", env!("CARGO_BIN_EXE_millrace"));
         let plan = lab.plan(["1000", "1000"], &server, LOAD).replace("log:listening", &format!("{kind}{addr}"));
-        let output = lab.run(&plan.replace("ready_timeout = 2", "ready_timeout = 60"), &["--rounds", "1"]);
+        let output = lab.run(&plan.replace("ready_timeout = 20", "ready_timeout = 60"), &["--rounds", "1"]);
         assert!(output.status.success(), "{}", stderr(&output));
         let records = lab.records();
         assert!(records[0]["server"]["peak_memory_bytes"].as_u64() > Some(1 << 20), "{}", records[0]);
@@ -244,7 +245,7 @@ impl Lab {
 
     /// A plan of two subjects, a and b, whose load knows their costs. The tests' machine is never quiet.
     fn plan(&self, costs: [&str; 2], server: &str, load: &str) -> String {
-        let mut text = "rounds = 2\nwarm_up = 0\nseconds = 1\nready_timeout = 2\njudge = \"value:cost\"\n\
+        let mut text = "rounds = 2\nwarm_up = 0\nseconds = 1\nready_timeout = 20\njudge = \"value:cost\"\n\
                         steal_max = 100\nothers_max = 100\n"
             .to_owned();
         for (name, cost) in ["a", "b"].into_iter().zip(costs) {

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use live::metacube::{Kind, Metadata, block_head, write_metadata};
@@ -154,8 +155,7 @@ async fn a_source_that_ends_is_asked_again() {
 
 #[tokio::test]
 async fn the_next_source_is_heard_while_the_first_has_nothing() {
-    let nowhere = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
-    let nowhere = format!("http://{nowhere}/").parse().expect("a source");
+    let nowhere = format!("http://{}/", free()).parse().expect("a source");
     let first = Origin::new([(ok("", b""), true), (ok("", b"back"), false)]).await;
     let second = Origin::new([(ok("", b"instead"), true)]).await;
     let recorder = Recorder::new();
@@ -216,9 +216,12 @@ async fn sender(to: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// A port on which nobody listens now.
+/// An address that nobody has: each call names another host.
 fn free() -> SocketAddr {
-    std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port")
+    static HOSTS: AtomicU8 = AtomicU8::new(1);
+    let id = std::process::id();
+    let host = [127, 80 + id as u8 % 100, (id >> 8) as u8, HOSTS.fetch_add(1, Ordering::Relaxed)];
+    std::net::UdpSocket::bind((Ipv4Addr::from(host), 0)).and_then(|socket| socket.local_addr()).expect("a port")
 }
 
 /// Until somebody listens at it.

@@ -270,7 +270,8 @@ fn connections_of_clients_leave_three_quarters_of_the_open_files_to_others() {
 
 #[test]
 fn an_address_that_somebody_has_is_not_shared_with_him() {
-    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound");
+    // No other test is on this host.
+    let taken = std::net::UdpSocket::bind("127.77.6.1:0").expect("a socket").local_addr().expect("bound");
     claim(&Config::default(), &[taken]).expect("it is free again");
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let error = claim(&Config::default(), &[socket.local_addr().expect("bound")]).expect_err("it is taken");

@@ -620,7 +620,8 @@ fn answers_of_others_find_no_session() {
         answer[8..12].copy_from_slice(&key.to_be_bytes());
         harness.deliver(client.path, &answer);
     }
-    assert_eq!(harness.counted().unknown - before.unknown, 1_000);
+    // One of them may be its.
+    assert!(harness.counted().unknown - before.unknown >= 999);
 }
 
 #[cfg(debug_assertions)]
