@@ -258,7 +258,8 @@ section! {
         /// Viewers by WHEP report when each packet came (transport-wide feedback, some ten reports a second) only where they have
         /// layers to choose from. Of one layer they say about once a second what they take (REMB), which costs less here, and tells
         /// later of a narrow path: until it does they are paced at 20 Mbit/s, and sound has all the redundancy that loss asks for.
-        transport_cc_for_layers: bool = false, any;
+        /// false: all of them report, whose clients can.
+        transport_cc_for_layers: bool = true, any;
         /// Bandwidth estimate of a new viewer.
         estimate_start: Bitrate = rooms().estimate_start, between(kbps(50), kbps(1_000_000));
         /// Highest bandwidth estimate of a viewer.

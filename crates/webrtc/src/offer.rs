@@ -114,11 +114,12 @@ fn write_section(writer: &mut Writer, section: &Offered, options: &OfferOptions<
     writer.line("a=rtcp-rsize");
     for codec in codecs {
         let (payload_type, rtx) = payload_types(*codec);
-        let feedback: &[&str] = match section.kind {
-            MediaKind::Audio => &["transport-cc"],
-            MediaKind::Video => &select::FEEDBACK,
+        let feedback = match (section.kind, options.direction) {
+            (MediaKind::Audio, _) => vec!["transport-cc"],
+            (MediaKind::Video, Direction::Receive) => [&select::FEEDBACK[..], &[select::REMB]].concat(),
+            (MediaKind::Video, Direction::Send) => select::FEEDBACK.to_vec(),
         };
-        writer.codec(*codec, payload_type, rtx, format_parameters(*codec), feedback);
+        writer.codec(*codec, payload_type, rtx, format_parameters(*codec), &feedback);
     }
     if options.direction == Direction::Send {
         // With RIDs, SSRCs are learnt from header extensions; browsers do not list them either.

@@ -97,7 +97,7 @@ pub(crate) fn offers_remb(section: &Section<'_>, media: &Media) -> bool {
 
 /// What a receiver without transport-wide feedback may say of its path: the rate that it takes at most
 /// (draft-alvestrand-rmcat-remb-03 §2.1).
-const REMB: &str = "goog-remb";
+pub(crate) const REMB: &str = "goog-remb";
 
 /// The offered feedback that we take part in. Of sound nothing is sent again, in neither direction.
 pub(crate) fn feedback<'a>(format: &Format<'a>, takes_remb: bool) -> Vec<&'a str> {

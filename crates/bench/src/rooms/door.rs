@@ -155,7 +155,8 @@ impl Door {
 
     fn watch(&mut self, now: Instant, offer: &str) -> Result<Option<String>> {
         let candidates = [Candidate { addr: self.socket.local_addr(), tcp: false }];
-        let purpose = Purpose::Send { tracks: &CODEC, profiles: &[], chosen: &[], stream: "bench", transport_cc: true };
+        let purpose =
+            Purpose::Send { tracks: &CODEC, profiles: &[], chosen: &[], stream: "bench", transport_cc: false };
         let (peer, negotiated) =
             Peer::answer(&self.context, now, offer, &AnswerOptions { purpose, candidates: &candidates })?;
         let media = negotiated.media.into_iter().next().context("the offer has no video")?;

@@ -9,7 +9,7 @@ use webrtc::{Extension, Media};
 use wire::codec::MediaKind;
 use wire::rtcp;
 use wire::rtp::RtpPacket;
-use wire::{Outbox, Path, Seq};
+use wire::{Bitrate, Outbox, Path, Seq};
 
 use super::frames::Stamp;
 
@@ -69,6 +69,8 @@ pub struct Viewer {
     recorder: TransportRecorder,
     check: Check,
     report_at: Instant,
+    /// What came since the last report, in bytes.
+    bytes: u64,
     /// Without the losses of tracks that are still there.
     seen: Seen,
 }
@@ -141,6 +143,11 @@ impl Track {
     }
 }
 
+/// What a receiver on a path without limits takes at most: libwebrtc's estimate grows to one and a half of what comes.
+fn takes(came: Bitrate) -> Bitrate {
+    Bitrate::from_bps(came.scale(1.5).bps() + 10_000)
+}
+
 /// Of who sends nothing but reports.
 const OWN_SSRC: u32 = 0x5555_5555;
 
@@ -160,6 +167,7 @@ impl Viewer {
             recorder: TransportRecorder::new(now),
             check,
             report_at: now + REPORT_INTERVAL,
+            bytes: 0,
             seen: Seen::default(),
         }
     }
@@ -235,6 +243,7 @@ impl Viewer {
     fn count(&mut self, now: Instant, index: usize, (seq, timestamp): (Seq, u32), len: usize, came: Came) {
         self.seen.packets += 1;
         self.seen.bytes += len as u64;
+        self.bytes += len as u64;
         self.seen.first_packet.get_or_insert(now);
         let track = &mut self.tracks[index];
         track.packets += 1;
@@ -284,7 +293,7 @@ impl Viewer {
 
     /// Sends the NACKs, the transport feedback and the reports that are due.
     pub fn handle_timeout(&mut self, now: Instant, path: &Path, out: &mut Outbox) {
-        let Viewer { sealer, tracks, recorder, .. } = self;
+        let Viewer { sealer, tracks, recorder, transport_cc, bytes, .. } = self;
         for Track { ssrc, receiver, .. } in tracks.iter_mut() {
             if receiver.next_nack_at().is_some_and(|at| at <= now) {
                 let mut lost = Vec::new();
@@ -304,8 +313,16 @@ impl Viewer {
         if self.report_at <= now {
             self.report_at = now + REPORT_INTERVAL;
             let blocks: Vec<_> = tracks.iter_mut().map(|track| track.receiver.report(now)).collect();
+            let ssrcs: Vec<u32> = tracks.iter().map(|track| track.ssrc).take(REPORT_BLOCKS_MAX).collect();
+            let came = Bitrate::of(std::mem::take(bytes), REPORT_INTERVAL);
+            // As browsers do, who says by itself what it takes says so in the same datagram.
+            let mut takes = Some(takes(came)).filter(|_| transport_cc.is_none() && came > Bitrate::ZERO);
             for blocks in blocks.chunks(REPORT_BLOCKS_MAX) {
-                send(path, sealer, out, |buf| rtcp::write_receiver_report(buf, OWN_SSRC, blocks));
+                send(path, sealer, out, |buf| {
+                    let len = rtcp::write_receiver_report(buf, OWN_SSRC, blocks)?;
+                    let Some(rate) = takes.take() else { return Some(len) };
+                    Some(len + rtcp::write_remb(&mut buf[len..], OWN_SSRC, rate, &ssrcs)?)
+                });
             }
         }
     }
@@ -337,6 +354,8 @@ fn send(path: &Path, sealer: &mut Sealer, out: &mut Outbox, write: impl FnOnce(&
 
 #[cfg(test)]
 mod tests {
+    use srtp::{Profile, SessionKeys};
+    use wire::LinkId;
     use wire::codec::Codec;
 
     use super::*;
@@ -370,5 +389,51 @@ mod tests {
         see(1, frame(32));
         assert!(!track.stands_still(at + Duration::from_millis(40)));
         assert!(track.stands_still(at + Duration::from_secs(1)), "none comes after it");
+    }
+
+    /// What a viewer says in its reports of the first two seconds, of 100 packets each of 1,000 bytes, sealed.
+    fn reported(transport_cc: Option<u8>) -> Vec<Option<Bitrate>> {
+        let (ours, theirs) = SessionKeys::made_up_pair(Profile::AeadAes128Gcm, 7);
+        let start = Instant::now();
+        let check = Check { is_sample: false, by_frame: false };
+        let mut viewer = Viewer::new(start, Opener::new(&ours).unwrap(), Sealer::new(&ours).unwrap(), check);
+        viewer.transport_cc = transport_cc;
+        let receiver = Receiver::new(start, 9, Codec::Vp8);
+        viewer.tracks.push(Track {
+            ssrc: 9,
+            kind: MediaKind::Video,
+            rtx_ssrc: None,
+            receiver,
+            highest: None,
+            frame: None,
+            packets: 0,
+            missing_before: 0,
+        });
+        let (mut opener, mut out) = (Opener::new(&theirs).unwrap(), Outbox::new(10_000));
+        let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], 9).into(), local: None };
+        (1..=2_u64)
+            .map(|second| {
+                let now = start + REPORT_INTERVAL * second as u32;
+                for seq in (second - 1) * 100..second * 100 {
+                    viewer.count(now, 0, (Seq(seq as u16), 0), 1_000, Came::First);
+                }
+                viewer.handle_timeout(now, &path, &mut out);
+                let mut datagram = out.datagrams().last().expect("a report").1.to_vec();
+                out.clear();
+                let len = opener.open_rtcp(&mut datagram).expect("sealed");
+                let packets = rtcp::packets(&datagram[..len]).expect("a compound");
+                packets
+                    .filter_map(|packet| if let rtcp::Packet::Remb(remb) = packet { Some(remb.rate) } else { None })
+                    .next()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn who_is_not_asked_for_transport_feedback_says_what_it_takes() {
+        // One and a half of 800 kbit/s, and 10.
+        let takes = Some(Bitrate::from_kbps(1_210));
+        assert_eq!(reported(None), [takes, takes]);
+        assert_eq!(reported(Some(3)), [None, None]);
     }
 }

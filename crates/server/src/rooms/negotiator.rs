@@ -64,7 +64,7 @@ impl Default for Settings {
             proof_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             consent_interval: Duration::from_secs(5),
-            transport_cc_for_layers: false,
+            transport_cc_for_layers: true,
         }
     }
 }
