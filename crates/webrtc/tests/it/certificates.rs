@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dimpl::crypto::aws_lc_rs::default_provider;
-use dimpl::{CryptoError, Dtls, HashAlgorithm, Output, SignatureAlgorithm};
+use dimpl::{CryptoError, Dtls, DtlsCertificate, HashAlgorithm, Output, SignatureAlgorithm};
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize, SigningKey};
 
 #[path = "../../../../tests/support/skip.rs"]
@@ -16,8 +16,11 @@ mod skip;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn dtls(is_client: bool, now: Instant) -> Dtls {
+    dtls_with(dimpl::certificate::generate_self_signed_certificate().unwrap(), is_client, now)
+}
+
+fn dtls_with(certificate: DtlsCertificate, is_client: bool, now: Instant) -> Dtls {
     let config = dimpl::Config::builder().use_server_cookie(false).build().unwrap();
-    let certificate = dimpl::certificate::generate_self_signed_certificate().unwrap();
     let mut dtls = Dtls::new_12(Arc::new(config), certificate, now);
     dtls.set_active(is_client);
     dtls.handle_timeout(now).unwrap();
@@ -142,6 +145,35 @@ fn a_client_with_an_ecdsa_certificate_gets_the_suite_and_signature_that_it_got()
     assert_eq!(exchange[at..at + 2], [4, 3], "ecdsa_secp256r1_sha256");
     // CertificateRequest: types, then hashes and signatures (RFC 5246 §7.4.4).
     assert_eq!(body(13), [2, 64, 1, 0, 8, 4, 3, 5, 3, 4, 1, 5, 1, 0, 0], "ECDSA, then RSA");
+}
+
+/// What is asked of it is copied to who asks, into a buffer of so much.
+#[test]
+fn a_certificate_of_more_than_2000_bytes_is_refused() {
+    for (names, is_taken) in [(1, true), (60, false)] {
+        let key = KeyPair::generate().unwrap();
+        let names: Vec<String> = (0..names).map(|number| format!("{number:0>30}.example")).collect();
+        let issued = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        let certificate = DtlsCertificate { certificate: issued.der().to_vec(), private_key: key.serialize_der() };
+        assert_eq!(certificate.certificate.len() <= 2_000, is_taken);
+        for client_has_it in [true, false] {
+            let now = Instant::now();
+            let of = |is_client| match is_client == client_has_it {
+                true => dtls_with(certificate.clone(), is_client, now),
+                false => dtls(is_client, now),
+            };
+            let (mut client, mut server) = (of(true), of(false));
+            let (mut are_taken, mut has_keys) = (true, false);
+            for _ in 0..20 {
+                let (sent, _, _) = outputs(&mut client);
+                sent.iter().for_each(|data| are_taken &= server.handle_packet(data).is_ok());
+                let (sent, _, keys) = outputs(&mut server);
+                has_keys |= keys;
+                sent.iter().for_each(|data| are_taken &= client.handle_packet(data).is_ok());
+            }
+            assert_eq!((are_taken, has_keys), (is_taken, is_taken), "the client has it: {client_has_it}");
+        }
+    }
 }
 
 /// Kind and body of each whole handshake message in the records of a datagram that are not sealed.

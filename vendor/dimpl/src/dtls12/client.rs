@@ -591,9 +591,12 @@ impl State {
         drop(maybe);
 
         // Convert ASN.1 certificates to byte arrays
-        for (i, range) in cert_ranges.iter().enumerate() {
+        // Of the others nothing is asked.
+        for range in cert_ranges.iter().take(1) {
             let cert_data = &client.defragment_buffer[range.clone()];
-            trace!("Certificate #{} size: {} bytes", i + 1, cert_data.len());
+            if cert_data.len() > super::CERTIFICATE_MAX {
+                return Err(Error::CertificateError(crate::CertificateError::ParseFailed).into());
+            }
             client.server_certificates.push(cert_data.to_buf());
         }
 

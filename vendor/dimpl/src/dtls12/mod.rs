@@ -26,6 +26,9 @@
 //                                    <--------             Finished
 //       Application Data             <------->     Application Data
 
+/// The longest certificate that is taken of a peer, in bytes.
+const CERTIFICATE_MAX: usize = 2_000;
+
 mod client;
 mod context;
 mod engine;

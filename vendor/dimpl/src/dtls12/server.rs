@@ -726,13 +726,14 @@ impl State {
                 "Received client certificate chain with {} certificate(s)",
                 cert_ranges.len()
             );
-            for (i, range) in cert_ranges.iter().enumerate() {
+            // Of the others nothing is asked.
+            for range in cert_ranges.iter().take(1) {
                 let cert_data = &server.defragment_buffer[range.clone()];
-                trace!(
-                    "Client Certificate #{} size: {} bytes",
-                    i + 1,
-                    cert_data.len()
-                );
+                if cert_data.len() > super::CERTIFICATE_MAX {
+                    return Err(
+                        Error::CertificateError(crate::CertificateError::ParseFailed).into(),
+                    );
+                }
                 server.client_certificates.push(cert_data.to_buf());
             }
 
