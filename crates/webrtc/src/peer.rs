@@ -83,8 +83,8 @@ pub struct Peer {
     now: Instant,
     outputs: u32,
     messages: u32,
-    /// A library has panicked.
-    is_broken: bool,
+    /// Nothing below is called again: a library has panicked, or the session has ended and said all.
+    is_over: bool,
     #[cfg(debug_assertions)]
     has_fault: bool,
 }
@@ -174,7 +174,7 @@ impl Peer {
             messages: 0,
             now,
             outputs: 0,
-            is_broken: false,
+            is_over: false,
             #[cfg(debug_assertions)]
             has_fault: false,
         })
@@ -263,10 +263,10 @@ impl Peer {
     fn handle_stun(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<Received, Refused> {
         let message = self.checks.read(data)?;
         if !self.is_server {
-            self.reach.trust(now, remote, None);
             if !self.put_in(remote, data) {
                 return Err(Refused::Malformed);
             }
+            self.reach.trust(now, remote, None);
             return Ok(if message.is_binding_request() { Received::Consent } else { Received::Handshake });
         }
         if message.is_binding_request() {
@@ -401,7 +401,7 @@ impl Peer {
     fn survive<T>(&mut self, result: Result<T, Panicked>) -> Option<T> {
         if result.is_err() {
             self.end(EndReason::Panicked);
-            self.is_broken = true;
+            self.is_over = true;
         }
         result.ok()
     }
@@ -547,10 +547,10 @@ impl Peer {
             if let Some(output) = self.queue.pop_front() {
                 return output;
             }
-            if self.messages >= MESSAGES_MAX && !self.is_broken {
+            if self.messages >= MESSAGES_MAX && !self.is_over {
                 return Output::Timeout(self.now);
             }
-            if self.outputs >= OUTPUTS_MAX || self.is_broken {
+            if self.outputs >= OUTPUTS_MAX || self.is_over {
                 if self.state == State::Ended {
                     return Output::Timeout(self.now + AT_REST);
                 }
@@ -604,9 +604,10 @@ impl Peer {
         Some(Output::Transmit { remote, data: self.checks.request(transaction)? })
     }
 
-    fn rest(&self, at: Instant) -> Output {
+    fn rest(&mut self, at: Instant) -> Output {
         if self.state == State::Ended {
-            return Output::Timeout(at);
+            self.is_over = true;
+            return Output::Timeout(self.now + AT_REST);
         }
         let in_use = self.media_remote().filter(|_| self.is_server && self.state == State::Connected);
         let moves_at = in_use.filter(|_| in_use != self.media_at).map(|_| self.moves.next_at(MOVES));

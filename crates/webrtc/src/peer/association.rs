@@ -29,12 +29,15 @@ enum Progress {
     Handshaking,
     /// Both sides have finished, and that is yet to be said.
     Finished,
-    /// It was said, or the association has failed and nothing more is said of it.
+    /// It was said.
     Done,
+    /// Nothing goes out any more, whatever dimpl still has: the peer may be another one than was described.
+    Failed,
 }
 
-/// Room for one datagram of ours: more than `context::DTLS_MTU`.
-const DATAGRAM_MAX: usize = 2_000;
+/// Room for what dimpl gives: a datagram of ours, of `context::DTLS_MTU`; the peer's certificate, or what is within one record,
+/// neither of which is longer (`vendor/README.md`).
+const OUTPUT_MAX: usize = 2_000;
 
 /// When to be asked again where nothing is due.
 const NOTHING_DUE: Duration = Duration::from_secs(3_600);
@@ -56,12 +59,7 @@ impl Association {
             return Ok(());
         }
         self.dtls.set_active(is_client);
-        self.dtls.handle_timeout(now).map_err(said)?;
-        if is_client {
-            // A client of dimpl's says hello when it is called with what is no packet.
-            let _ = self.dtls.handle_packet(&[]);
-        }
-        Ok(())
+        self.dtls.handle_timeout(now).map_err(said)
     }
 
     /// Takes a datagram. What comes before the start is dropped, as if it were lost.
@@ -77,7 +75,7 @@ impl Association {
         if self.timeout.take_if(|at| *at <= now).is_none() {
             return Ok(());
         }
-        self.dtls.handle_timeout(now).map_err(said).inspect_err(|_| self.progress = Progress::Done)
+        self.dtls.handle_timeout(now).map_err(said).inspect_err(|_| self.progress = Progress::Failed)
     }
 
     /// Says goodbye: `poll` gives what is to be sent.
@@ -87,18 +85,20 @@ impl Association {
 
     /// What is next; after an error, which ends the session, there is nothing.
     pub fn poll(&mut self, now: Instant) -> Result<Said, String> {
-        if !self.is_started {
+        if !self.is_started || self.progress == Progress::Failed {
             return Ok(Said::Rest(now + NOTHING_DUE));
         }
-        let mut buf = [0; DATAGRAM_MAX];
+        self.next().inspect_err(|_| self.progress = Progress::Failed)
+    }
+
+    fn next(&mut self) -> Result<Said, String> {
+        let mut buf = [0; OUTPUT_MAX];
         loop {
             match self.dtls.poll_output(&mut buf) {
                 DtlsOutput::Packet(packet) => return Ok(Said::Datagram { to: None, data: packet.into() }),
                 // It comes with the keys once more, and with what is not let in.
                 DtlsOutput::Connected if self.progress == Progress::Handshaking => self.progress = Progress::Finished,
-                DtlsOutput::PeerCert(certificate) => {
-                    self.verify(certificate).inspect_err(|_| self.progress = Progress::Done)?;
-                }
+                DtlsOutput::PeerCert(certificate) => self.verify(certificate)?,
                 DtlsOutput::CloseNotify => {
                     self.close()?;
                     return Ok(Said::Closed);
@@ -111,7 +111,7 @@ impl Association {
                     self.timeout = Some(at);
                     return Ok(Said::Rest(at));
                 }
-                DtlsOutput::BufferTooSmall { needed } => return Err(format!("a datagram of {needed} bytes")),
+                DtlsOutput::BufferTooSmall { needed } => return Err(format!("an output of {needed} bytes")),
                 DtlsOutput::Connected | DtlsOutput::KeyingMaterial(..) | DtlsOutput::ApplicationData(_) => {}
                 other => return Err(format!("{other:?} of DTLS")),
             }

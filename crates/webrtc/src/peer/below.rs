@@ -25,7 +25,7 @@ pub(super) enum Below {
 
 /// What it says.
 pub(super) enum Said {
-    /// To be sent: STUN or DTLS. Where to only a client lets str0m say.
+    /// To be sent: STUN or DTLS. Where to only str0m says, and it counts for a client alone.
     Datagram { to: Option<Remote>, data: Box<[u8]> },
     /// DTLS is done, with the peer that was described.
     Connected,
@@ -96,7 +96,7 @@ impl Below {
         }
     }
 
-    /// Takes a STUN or DTLS datagram; false when it is neither.
+    /// Takes a STUN or DTLS datagram, or DTLS alone where there is nothing else; false when str0m knows no such.
     pub fn handle_datagram(&mut self, now: Instant, remote: Remote, data: &[u8]) -> Result<bool, String> {
         match self {
             Below::Str0m(rtc) => {
@@ -124,7 +124,7 @@ impl Below {
         }
     }
 
-    /// What is next. After an error there is nothing more to be had.
+    /// What is next. After an error the session is over.
     pub fn poll(&mut self, now: Instant) -> Result<Said, String> {
         match self {
             Below::Str0m(rtc) => poll_str0m(rtc),

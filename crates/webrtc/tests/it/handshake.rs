@@ -336,7 +336,14 @@ fn another_certificate_than_the_fingerprint_says_ends_the_session() {
                 Output::Transmit { data, .. } => {
                     let _ = client.handle_datagram(now, Remote { addr: addr("127.0.0.1:7000"), tcp: false }, &data);
                 }
-                Output::Ended(EndReason::Failed(_)) => return,
+                Output::Ended(EndReason::Failed(_)) => {
+                    server.close();
+                    let Output::Timeout(at) = server.poll() else {
+                        panic!("it hears more of a handshake that is none")
+                    };
+                    assert!(at > now + Duration::from_secs(60), "and there is nothing to wait for");
+                    return;
+                }
                 Output::Timeout(_) => break,
                 other => panic!("{other:?}"),
             }
