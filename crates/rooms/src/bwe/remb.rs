@@ -5,7 +5,8 @@
 //!
 //! A receiver's estimate grows with what it gets, to half as much again (`AimdRateControl::ChangeBitrate`), and a larger
 //! layer is more than that. So a rate that does not fall says only that nothing stands in the way yet: the bound grows on its
-//! own then, until the layer is tried, and the message after that says whether it was too much.
+//! own then, until the layer is tried, and the message after that says whether it was too much. One that rises says that what was
+//! sent has passed.
 
 use std::time::Instant;
 
@@ -38,7 +39,8 @@ impl RembBound {
             said_bps
         } else {
             let seconds = now.saturating_duration_since(self.changed).as_secs_f64().min(1.0);
-            said_bps.max(self.bps * GROWTH.powf(seconds))
+            let passed_bps = if said_bps > self.said_bps { sent_bps } else { 0.0 };
+            said_bps.max(self.bps * GROWTH.powf(seconds)).max(passed_bps)
         };
         (self.said_bps, self.changed) = (said_bps, now);
     }
@@ -78,5 +80,12 @@ mod tests {
         assert!(after(&messages) > 3_000.0);
         messages.push((800.0, 2_500.0));
         assert_eq!(after(&messages), 800.0);
+    }
+
+    /// A receiver at its limit says the same twice when a stream becomes ten times as much.
+    #[test]
+    fn what_was_sent_while_the_rate_rose_has_passed() {
+        assert_eq!(after(&[(160.0, 150.0), (160.0, 1_000.0)]), 160.0);
+        assert_eq!(after(&[(160.0, 150.0), (160.0, 1_000.0), (172.0, 1_000.0)]), 1_000.0);
     }
 }
