@@ -278,7 +278,12 @@ impl Estimator {
 
     /// Whether anything has said yet that the path is narrow: until then it may carry more than was tried.
     pub fn is_narrow(&self) -> bool {
-        self.rate.was_lowered || self.loss_bound.was_lowered() || self.remb.is_some()
+        self.was_lowered() || self.remb.is_some()
+    }
+
+    /// Whether delay or loss have said so.
+    pub fn was_lowered(&self) -> bool {
+        self.rate.was_lowered || self.loss_bound.was_lowered()
     }
 
     /// Whether nothing is heard of what is sent, for seconds.

@@ -184,20 +184,27 @@ impl Downs {
 
     /// Writes the packets of `stream`, or of all, that the peer has not had yet, until the outbox is full: what the peer lost,
     /// then pictures, both until the burst is spent; then sound, which is not paced, so that a packet of it is the shorter last
-    /// one of a picture's send.
+    /// one of a picture's send. On a path that is narrow it goes first: what is last is what a full queue there drops.
     pub fn send(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {
         if !self.has_chosen && self.has_choice_to_make(io.streams, io.now) {
             self.choose_layers(transport, io.streams, io.now);
         }
+        let has_sound = self.tracks.first().is_some_and(|down| down.kind == MediaKind::Audio);
+        let sound_first = has_sound && transport.is_congested();
+        if sound_first && self.send_tracks(MediaKind::Audio, stream, transport, io) == Progress::Full {
+            return Progress::Full;
+        }
         let paced = self.send_paced(stream, transport, io);
-        if paced == Progress::Full || self.send_tracks(MediaKind::Audio, stream, transport, io) == Progress::Full {
+        let sound_last = has_sound && !sound_first && paced != Progress::Full;
+        if sound_last && self.send_tracks(MediaKind::Audio, stream, transport, io) == Progress::Full {
             // Its turn goes on, and then finds out again whether something has to wait.
             return Progress::Full;
         }
-        if let Progress::Later(at) = paced {
-            transport.paced_until = Some(at);
-        }
-        paced
+        let Progress::Later(at) = paced else { return paced };
+        // With what sound has taken of the pace meanwhile.
+        let at = if sound_last { at.max(transport.pacer.free_at(io.now)) } else { at };
+        transport.paced_until = Some(at);
+        Progress::Later(at)
     }
 
     fn send_paced(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {

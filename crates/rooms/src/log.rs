@@ -189,7 +189,8 @@ impl Log {
     }
 
     /// Evens out the packets that were appended since the last call: those of one frame get the size of the largest,
-    /// but for the frame's last one, which may be shorter in a GSO send anyway where nothing stands behind it.
+    /// but for the frame's last one, which may be shorter in a GSO send anyway where nothing stands behind it. With more header
+    /// extensions than the others, as last ones have, it would be longer than they are.
     pub fn even_out(&mut self, with_last: bool) {
         let mut first = self.ragged.max(self.oldest);
         while let Some(timestamp) = self.slot(first).map(|slot| slot.meta.timestamp) {
@@ -199,6 +200,8 @@ impl Log {
                 largest = largest.max(slot.payload_len);
                 end += 1;
             }
+            let extensions_len = |position| self.slot(position).map(|slot| slot.extensions_len);
+            let with_last = with_last && extensions_len(end.saturating_sub(1)) <= extensions_len(first);
             for position in first..end.saturating_sub(u64::from(!with_last)) {
                 let Some(slot) = self.slot_mut(position) else { continue };
                 if slot.payload_len > 0 && largest - slot.payload_len <= PADDING_MAX {
@@ -469,5 +472,13 @@ mod tests {
         log.ragged = 0;
         log.even_out(true);
         assert_eq!(sizes(&log), [500, 500, 300, 500, 100, 500]);
+
+        // Header extensions make the last one as long as the others, or longer.
+        let mut log = Log::new(SIZE);
+        for (seq, extensions) in (0..).zip([&[][..], &[1, 1, 1]]) {
+            log.push(&meta(seq, 1, false, now), extensions, &vec![0; 500 - 4 * seq as usize]);
+        }
+        log.even_out(true);
+        assert_eq!(log.at(1).unwrap().padded_len, 496);
     }
 }

@@ -338,7 +338,9 @@ impl Rooms {
             self.unpublish(publisher, key);
             self.end_if_idle(publisher, EndReason::StreamClosed, out);
         }
-        self.streams.remove(key);
+        if let Some((_, timer)) = self.streams.remove(key).gathered.timer {
+            self.wheel.cancel(timer);
+        }
         self.observer.forget(key);
         self.turns.retain(|turn| *turn != Turn::Stream(key));
         self.requests.retain(|(layer, _)| layer.stream != key);

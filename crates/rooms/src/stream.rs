@@ -1,6 +1,6 @@
 //! One publication as one worker knows it: the logs of its layers, who watches here, and who gets copies.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wheel::TimerId;
 use wire::Bitrate;
@@ -20,6 +20,9 @@ use crate::transport::IP_UDP_HEADERS;
 pub const TRACKS_MAX: usize = 8;
 /// Simulcast layers of a track at most.
 pub const LAYERS_MAX: usize = 4;
+
+/// Pictures that are further apart are not waited for with sound.
+const PICTURES_APART: Duration = Duration::from_millis(100);
 
 /// Viewers from which on frames are gathered.
 const MANY: usize = 8;
@@ -45,6 +48,8 @@ pub struct Stream {
     pub level: Option<u8>,
     /// Where it stands in its turn to serve its viewers.
     pub round: Round,
+    /// When a packet came last of a picture of one layer. Of several layers each has viewers of its own, and they end one by one.
+    picture_at: Option<Instant>,
     /// What came and waits to go out with more.
     pub gathered: Gathered,
     /// A layer has begun since viewers chose among them.
@@ -76,7 +81,7 @@ pub struct Gathered {
 /// What a packet waits for, the least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
-    /// The end of a frame, what came late, sound where there is no picture.
+    /// The end of a frame, what came late, sound where no picture is to be expected soon.
     Nothing,
     /// A packet of a picture, for the rest of it.
     Frame,
@@ -165,6 +170,7 @@ impl Stream {
             mirrors: Vec::new(),
             level: None,
             round: Round::default(),
+            picture_at: None,
             gathered: Gathered::default(),
             has_new_layer: false,
         }
@@ -184,6 +190,9 @@ impl Stream {
         // What was lost and comes again may be all that a frame lacks.
         let is_late = layer.log.newest() != Some(meta.seq);
         let is_picture = track.spec.codec.kind() == MediaKind::Video;
+        if is_picture && !has_others {
+            self.picture_at = Some(meta.arrival);
+        }
         if let Some(since) = track.order.due_since(meta.arrival) {
             track.look_at_rates(since, meta.arrival);
         }
@@ -198,15 +207,10 @@ impl Stream {
             _ if is_late => WaitsFor::Nothing,
             true if meta.marker => WaitsFor::Nothing,
             true => WaitsFor::Frame,
-            false if self.has_picture(meta.arrival) => WaitsFor::Picture,
+            false if self.picture_at.is_some_and(|at| meta.arrival < at + PICTURES_APART) => WaitsFor::Picture,
             false => WaitsFor::Nothing,
         };
         self.gathered.waits_for = self.gathered.waits_for.min(waits_for);
-    }
-
-    /// Whether pictures come of it.
-    fn has_picture(&self, now: Instant) -> bool {
-        self.tracks.iter().any(|track| track.spec.codec.kind() == MediaKind::Video && track.is_flowing(now))
     }
 
     /// Hands out what was gathered for other workers.
@@ -281,12 +285,13 @@ impl Stream {
         self.round.next_viewer -= usize::from(index < self.round.next_viewer);
     }
 
-    /// Evens out the frames that came since the last call, so that each goes out in one send; where there is sound, with a
+    /// Evens out the frames that came since the last call, so that each goes out in one send; where sound waits for them, with a
     /// packet of that behind it.
-    pub fn even_out(&mut self) {
+    pub fn even_out(&mut self, sound_waits: bool) {
         let has_sound = self.tracks.iter().any(|track| track.spec.codec.kind() == MediaKind::Audio);
+        let with_last = sound_waits && has_sound && self.has_many_readers();
         for layer in self.tracks.iter_mut().flat_map(|track| &mut track.layers) {
-            layer.log.even_out(has_sound);
+            layer.log.even_out(with_last);
         }
     }
 }

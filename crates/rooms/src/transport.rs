@@ -170,6 +170,11 @@ impl Transport {
         self.estimator.as_ref().is_none_or(|estimator| !estimator.is_narrow() && !estimator.is_silent(now))
     }
 
+    /// Whether delay or loss have said that the path is narrow.
+    pub fn is_congested(&self) -> bool {
+        self.estimator.as_ref().is_some_and(Estimator::was_lowered)
+    }
+
     /// `estimate` for decisions that are worse than loss, see `Estimator::patient_estimate`.
     pub fn patient_estimate(&self) -> Option<Bitrate> {
         self.estimator.as_ref().map(Estimator::patient_estimate)

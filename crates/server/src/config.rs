@@ -238,7 +238,7 @@ section! {
         /// viewers of a stream are on one worker, and fewer than eight. 0: never.
         gather: Duration = rooms().gather, between(ms(0), ms(50));
         /// Sound waits so long at most for the next picture of its stream, behind which it goes out at little cost; for nothing
-        /// where no picture comes, or the viewers are as few as with `gather`. 0: never.
+        /// where pictures are more than 100 ms apart or have several layers, or `gather` lets nothing wait. 0: never.
         gather_sound: Duration = rooms().gather_sound, between(ms(0), ms(200));
         /// Pads the packets of a frame to one size, so that they go out in one GSO send.
         equal_size_padding: bool = rooms().equal_size_padding, any;

@@ -7,6 +7,7 @@ use wire::Outbox;
 use super::{Rooms, Timer};
 use crate::down_track::Progress;
 use crate::session::Session;
+use crate::settings::Settings;
 use crate::stream::WaitsFor;
 
 /// Whose turn it is to fill the outbox. Whoever has filled one goes to the end of the row, so that a stream of very many
@@ -26,7 +27,11 @@ impl Rooms {
         debug_assert!(round.is_queued, "its turn has come");
         if round.next_viewer == 0 {
             round.has_more = false;
-            self.streams[stream].gathered.until = None;
+            let gathered = &mut self.streams[stream].gathered;
+            gathered.until = None;
+            if let Some((_, timer)) = gathered.timer.take() {
+                self.wheel.cancel(timer);
+            }
             if std::mem::take(&mut self.streams[stream].has_new_layer) {
                 // Its first keyframe is among what waits: who takes it up with that has to ask for none.
                 for &viewer in &self.streams[stream].viewers {
@@ -62,10 +67,11 @@ impl Rooms {
     /// picture, or when that takes long.
     pub(super) fn gather(&mut self, now: Instant, key: usize) {
         let stream = &mut self.streams[key];
+        let Settings { gather, gather_sound, .. } = self.settings;
         let patience = match std::mem::take(&mut stream.gathered.waits_for) {
-            WaitsFor::Nothing => Duration::ZERO,
-            WaitsFor::Frame => self.settings.gather,
-            WaitsFor::Picture => self.settings.gather_sound,
+            WaitsFor::Picture if !gather.is_zero() => gather_sound,
+            WaitsFor::Frame => gather,
+            WaitsFor::Nothing | WaitsFor::Picture => Duration::ZERO,
         };
         if patience.is_zero() || !stream.has_many_readers() {
             return self.queue_stream(key);
@@ -130,7 +136,7 @@ impl Rooms {
             let stream = &mut self.streams[key];
             stream.post_batches(&mut self.posts);
             if self.settings.equal_size_padding {
-                stream.even_out();
+                stream.even_out(!self.settings.gather_sound.is_zero());
             }
         }
     }

@@ -11,10 +11,11 @@ use rooms::spec::{
 use sim::bare::{SSRC, down_track, up_track};
 use srtp::Sealer;
 use wire::codec::Codec;
+use wire::rtcp::{self, ReportBlock};
 use wire::rtp::{HeaderWriter, Kind, RtpHeader, RtpPacket, classify};
 use wire::{Bitrate, Product, Seq};
 
-use crate::world::{PACKETS, World, keys};
+use crate::world::{PACKETS, World, keys, media_to};
 
 const STREAM: StreamId = StreamId(1);
 const PUBLISHER: SessionId = SessionId(1);
@@ -136,6 +137,8 @@ fn of_many_viewers_each_gets_it_as_the_last_datagram_of_a_pictures_send() {
 fn it_waits_40_ms_for_a_picture_and_no_longer() {
     let mut speaker = Speaker::shown(8);
     for _ in 0..3 {
+        speaker.world.frame(PUBLISHER, false);
+        speaker.sent();
         speaker.speak();
         assert_eq!(speaker.sent_after(20 * MS), 0);
         speaker.speak();
@@ -168,10 +171,19 @@ fn it_waits_for_nothing_where_that_is_of_no_use() {
     let mut alone = Speaker::new(8);
     alone.speak();
     assert_eq!(alone.sent(), 8);
-    let mut paused = Speaker::shown(8);
-    paused.sent_after(Duration::from_secs(3));
-    paused.speak();
-    assert_eq!(paused.sent(), 8);
+    for (apart, sent) in [(99, 0), (100, 8)] {
+        let mut slow = Speaker::shown(8);
+        slow.sent_after(apart * MS);
+        slow.speak();
+        assert_eq!(slow.sent(), sent, "{apart} ms behind a picture");
+    }
+
+    // Nothing is to wait.
+    let mut at_once = Speaker::with(8, |settings| settings.gather = Duration::ZERO);
+    at_once.world.frame(PUBLISHER, true);
+    at_once.sent();
+    at_once.speak();
+    assert_eq!(at_once.sent(), 8);
 
     // Late already.
     let mut late = Speaker::shown(8);
@@ -180,6 +192,30 @@ fn it_waits_for_nothing_where_that_is_of_no_use() {
     assert_eq!(late.sent_after(41 * MS), 2 * 8);
     late.speak();
     assert_eq!(late.sent(), 8);
+}
+
+/// A full queue on a narrow path drops what comes last.
+#[test]
+fn it_goes_first_on_a_path_that_is_narrow() {
+    let mut speaker = Speaker::shown(8);
+    let viewer = SessionId(FIRST_VIEWER);
+    let mut sealer = Sealer::new(&keys(viewer).0).expect("keys that fit");
+    for _ in 0..5 {
+        speaker.sent_after(Duration::from_secs(1));
+        (0..20).for_each(|_| speaker.world.frame(PUBLISHER, false));
+        let last = media_to(viewer, &speaker.world.drain()).into_iter().rfind(|media| media.ssrc == 9);
+        let highest_seq = last.expect("a picture").seq.into();
+        let block = ReportBlock { ssrc: 9, fraction_lost: 100, highest_seq, ..ReportBlock::default() };
+        let mut report = vec![0; 200];
+        let len = rtcp::write_receiver_report(&mut report, 1, &[block]).expect("room");
+        let len = sealer.seal_rtcp(&mut report, len);
+        speaker.world.receive(viewer, &mut report[..len]);
+    }
+    speaker.speak();
+    speaker.world.frame(PUBLISHER, false);
+    let sent = speaker.world.drain();
+    let first_to = |session| media_to(session, &sent).first().expect("media").ssrc;
+    assert_eq!([first_to(viewer), first_to(SessionId(FIRST_VIEWER + 1))], [10, 9]);
 }
 
 #[test]
