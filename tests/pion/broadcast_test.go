@@ -17,22 +17,14 @@ func TestViewerGetsEveryFrameUnchanged(t *testing.T) {
 	publish(t, "pion-whole", c, peerOptions{})
 	v := watch(t, "pion-whole", newPeer(t, peerOptions{}))
 
-	time.Sleep(4 * time.Second)
-
-	video, audio := v.received()
+	video, audio := v.receives(t, c, 120, 200)
 	assertNoGap(t, "video", video)
 	assertNoGap(t, "audio", audio)
 	indices := c.frameIndices(t, video)
-	if len(indices) < 90 {
-		t.Fatalf("%d frames in 4 s, wanted at least 90", len(indices))
-	}
 	for i := 1; i < len(indices); i++ {
 		if indices[i] != (indices[i-1]+1)%len(c.Frames) {
 			t.Fatalf("frame %d comes after frame %d", indices[i], indices[i-1])
 		}
-	}
-	if len(audio) < 150 {
-		t.Fatalf("%d audio packets in 4 s, wanted at least 150", len(audio))
 	}
 	known := map[string]bool{}
 	for _, packet := range c.Audio {
@@ -62,8 +54,8 @@ func TestLateViewerStartsWithAKeyframe(t *testing.T) {
 			}
 			return
 		}
-		if time.Since(start) > 2*time.Second {
-			t.Fatalf("no frame within 2 s; %d packets", len(video))
+		if time.Since(start) > patience {
+			t.Fatalf("no frame; %d packets", len(video))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -80,11 +72,7 @@ func TestEachProtectionProfileCarriesMedia(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := watch(t, "pion-profiles", newPeer(t, peerOptions{profiles: []dtls.SRTPProtectionProfile{profile}}))
-			time.Sleep(2 * time.Second)
-			video, audio := v.received()
-			if frames := len(c.frameIndices(t, video)); frames < 20 || len(audio) < 50 {
-				t.Fatalf("%d frames and %d audio packets in 2 s", frames, len(audio))
-			}
+			v.receives(t, c, 40, 80)
 		})
 	}
 }
@@ -95,13 +83,8 @@ func TestViewerWithoutUDPIsServedByTCP(t *testing.T) {
 	publish(t, "pion-tcp", c, peerOptions{})
 	v := watch(t, "pion-tcp", newPeer(t, peerOptions{network: webrtc.NetworkTypeTCP4}))
 
-	time.Sleep(3 * time.Second)
-
-	video, audio := v.received()
+	video, _ := v.receives(t, c, 60, 100)
 	assertNoGap(t, "video", video)
-	if frames := len(c.frameIndices(t, video)); frames < 60 || len(audio) < 100 {
-		t.Fatalf("%d frames and %d audio packets in 3 s", frames, len(audio))
-	}
 }
 
 // What is lost on the way to a viewer is asked for by NACK and comes again by RTX.
@@ -111,9 +94,7 @@ func TestLossTowardsTheViewerIsRepaired(t *testing.T) {
 	lossy := newDropper(false)
 	v := watch(t, "pion-loss-down", newPeer(t, peerOptions{nearNetwork: lossy}))
 
-	time.Sleep(5 * time.Second)
-
-	video, _ := v.received()
+	video, _ := v.receives(t, c, 150, 0)
 	assertRepaired(t, c, video, lossy.count())
 }
 
@@ -124,9 +105,7 @@ func TestLossFromThePublisherIsRepaired(t *testing.T) {
 	p := publish(t, "pion-loss-up", c, peerOptions{nearNetwork: lossy})
 	v := watch(t, "pion-loss-up", newPeer(t, peerOptions{}))
 
-	time.Sleep(5 * time.Second)
-
-	video, _ := v.received()
+	video, _ := v.receives(t, c, 150, 0)
 	assertRepaired(t, c, video, lossy.count())
 	if _, nacks := p.requests(); nacks == 0 {
 		t.Fatal("the server sent no NACK")
@@ -192,9 +171,6 @@ func assertRepaired(t *testing.T, c *clip, video []*rtp.Packet, lost int) {
 	}
 	indices := c.frameIndices(t, video)
 	t.Logf("%d packets lost once, %d frames whole", lost, len(indices))
-	if len(indices) < 90 {
-		t.Fatalf("%d frames in 5 s, wanted at least 90", len(indices))
-	}
 	for i := 1; i < len(indices)-15; i++ {
 		if indices[i] != (indices[i-1]+1)%len(c.Frames) {
 			t.Fatalf("frame %d comes after frame %d; missing of %d packets: %v",

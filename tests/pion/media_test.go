@@ -6,6 +6,7 @@ import (
 	"sort"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
@@ -120,6 +121,24 @@ func (v *viewer) received() (video, audio []*rtp.Packet) {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
 	return append(video, v.video...), append(audio, v.audio...)
+}
+
+// patience is how long a busy machine may take for what takes a few seconds.
+const patience = time.Minute
+
+// receives waits until so many whole frames and audio packets have come, and returns copies of what has.
+func (v *viewer) receives(t *testing.T, c *clip, frames, sounds int) (video, audio []*rtp.Packet) {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		video, audio = v.received()
+		whole := len(c.frameIndices(t, video))
+		if whole >= frames && len(audio) >= sounds {
+			return video, audio
+		}
+		if time.Since(start) > patience {
+			t.Fatalf("%d frames and %d audio packets, wanted %d and %d", whole, len(audio), frames, sounds)
+		}
+	}
 }
 
 func (v *viewer) videoSSRC() uint32 {
