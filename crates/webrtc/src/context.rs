@@ -1,7 +1,8 @@
 //! What all peer connections of the process share: the certificate, DTLS settings, and the way to the keys.
 //!
-//! str0m gets its DTLS from a provider of ours, which drives dimpl. When the handshake yields SRTP keys, they stay in
-//! the session's `KeySlot` and str0m hears `Connected` once more, which to it is nothing new.
+//! str0m gets its DTLS from a provider of ours, which drives dimpl; a session without str0m (`Association`) has the same by
+//! itself. When the handshake yields SRTP keys, they stay in the session's `Seam`, and who asked hears `Connected` once more,
+//! which is nothing new.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -533,7 +533,7 @@ impl Peer {
         self.queue.extend(output.flatten().map(Output::Channel));
     }
 
-    /// Says goodbye: `poll` gives the DTLS close_notify to send, then `Ended`.
+    /// Says goodbye: `poll` gives the DTLS close_notify to send. Where there is none, `Ended`.
     pub fn close(&mut self) {
         self.outputs = 0;
         if self.state != State::Ended && self.call(Below::close).is_some_and(|closed| closed.is_err()) {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rooms::receive::{Receiver, TransportRecorder};
 use srtp::{Opener, Sealer};
-use webrtc::{Extension, Media};
-use wire::codec::MediaKind;
+use webrtc::{Extension, Media, Ssrcs};
+use wire::codec::{Codec, MediaKind};
 use wire::rtcp;
 use wire::rtp::RtpPacket;
 use wire::{Bitrate, Outbox, Path, Seq};
@@ -117,6 +117,20 @@ fn is_frozen(mean: Option<Duration>, took: Duration) -> bool {
 }
 
 impl Track {
+    /// Of which nothing has come.
+    fn new(now: Instant, codec: Codec, (ssrc, rtx_ssrc): Ssrcs) -> Self {
+        Track {
+            ssrc,
+            kind: codec.kind(),
+            rtx_ssrc,
+            receiver: Receiver::new(now, ssrc, codec),
+            highest: None,
+            frame: None,
+            packets: 0,
+            missing_before: 0,
+        }
+    }
+
     /// Takes a packet's timestamp. True where it begins a frame before which the picture stood still.
     fn see_frame(&mut self, now: Instant, timestamp: u32) -> bool {
         if self.kind == MediaKind::Audio {
@@ -186,17 +200,7 @@ impl Viewer {
         for media in media {
             let Some((ssrc, rtx_ssrc)) = media.rx.first().copied() else { continue };
             if self.tracks.iter().all(|track| track.ssrc != ssrc) {
-                let receiver = Receiver::new(now, ssrc, media.codec);
-                self.tracks.push(Track {
-                    ssrc,
-                    kind: media.codec.kind(),
-                    rtx_ssrc,
-                    receiver,
-                    highest: None,
-                    frame: None,
-                    packets: 0,
-                    missing_before: 0,
-                });
+                self.tracks.push(Track::new(now, media.codec, (ssrc, rtx_ssrc)));
             }
         }
     }
@@ -361,23 +365,13 @@ fn send(path: &Path, sealer: &mut Sealer, out: &mut Outbox, write: impl FnOnce(&
 mod tests {
     use srtp::{Profile, SessionKeys};
     use wire::LinkId;
-    use wire::codec::Codec;
 
     use super::*;
 
     #[test]
     fn a_picture_stands_still_where_the_next_one_comes_150_ms_later_than_usual() {
-        let (start, receiver) = (Instant::now(), Receiver::new(Instant::now(), 1, Codec::Vp8));
-        let mut track = Track {
-            ssrc: 1,
-            kind: MediaKind::Video,
-            rtx_ssrc: None,
-            receiver,
-            highest: None,
-            frame: None,
-            packets: 0,
-            missing_before: 0,
-        };
+        let start = Instant::now();
+        let mut track = Track::new(start, Codec::Vp8, (1, None));
         let mut at = start;
         let mut see = |later_ms, timestamp| {
             at += Duration::from_millis(later_ms);
@@ -403,17 +397,7 @@ mod tests {
         let check = Check { is_sample: false, by_frame: false };
         let mut viewer = Viewer::new(start, Opener::new(&ours).unwrap(), Sealer::new(&ours).unwrap(), check);
         viewer.transport_cc = transport_cc;
-        let receiver = Receiver::new(start, 9, Codec::Vp8);
-        viewer.tracks.push(Track {
-            ssrc: 9,
-            kind: MediaKind::Video,
-            rtx_ssrc: None,
-            receiver,
-            highest: None,
-            frame: None,
-            packets: 0,
-            missing_before: 0,
-        });
+        viewer.tracks.push(Track::new(start, Codec::Vp8, (9, None)));
         let (mut opener, mut out) = (Opener::new(&theirs).unwrap(), Outbox::new(10_000));
         let path = Path { link: LinkId::datagrams(0), remote: ([127, 0, 0, 1], 9).into(), local: None };
         [0..0, 0..100, 100..150]
