@@ -26,6 +26,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use prefetch::prefetch;
 use wire::Bitrate;
 
 use acked::AckedRate;
@@ -143,11 +144,13 @@ impl Estimator {
         self.unnumbered_bytes += bytes;
     }
 
-    /// Reads a value from each of the cache lines that `on_sent` needs.
-    pub fn touch(&self) -> u64 {
-        u64::from(self.history.slots.is_empty())
-            ^ u64::from(self.prober.cluster.is_some())
-            ^ u64::from(self.last_sent > self.epoch)
+    /// Asks for what `on_sent` needs.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch(&self.history);
+        prefetch(&self.prober.cluster);
+        prefetch(&self.last_sent);
+        prefetch(&self.unnumbered_bytes);
     }
 
     /// Takes the viewer's report of arrivals: for each number from `base_seq` on, when the packet arrived on the viewer's

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use prefetch::prefetch;
 use slab::Slab;
 use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, Remb, ReportBlock};
@@ -166,9 +167,16 @@ impl Downs {
         self.streams.last().copied()
     }
 
-    /// Reads a value from each of the cache lines that sending needs.
-    pub fn touch(&self) -> u64 {
-        self.tracks.iter().fold(0, |sum, down| sum ^ down.touch())
+    /// Asks for its tracks, as long as they are few.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.tracks.iter().take(2).for_each(prefetch);
+    }
+
+    /// Asks for what its tracks point to.
+    #[inline]
+    pub fn prefetch_sent(&self) {
+        self.tracks.iter().take(2).for_each(DownTrack::prefetch_sent);
     }
 
     /// There is more to choose from: the next time that something is sent it is chosen anew.

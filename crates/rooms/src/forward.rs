@@ -128,11 +128,6 @@ impl Forwarder {
         }
     }
 
-    /// Reads a value from each of its cache lines.
-    pub fn touch(&self) -> u64 {
-        self.row.numbers.last() ^ u64::from(self.timeline.last ^ self.row.last.timestamp)
-    }
-
     /// Limits the temporal layers. Down at the next frame; up at the next one that says so, or at a keyframe.
     pub fn set_temporal_max(&mut self, temporal_max: u8) {
         self.temporal_max = temporal_max;

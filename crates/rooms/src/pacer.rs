@@ -57,11 +57,6 @@ impl Pacer {
         pacer
     }
 
-    /// Reads a value from its cache line.
-    pub fn touch(&self) -> u64 {
-        self.nanos_per_1024_bytes
-    }
-
     /// Takes what the path carries, where that is known, and the rate of what is sent. Most are the ones before.
     pub fn follow(&mut self, estimate: Option<Bitrate>, sent: Bitrate) {
         let by_estimate = estimate.map_or(PACE_UNKNOWN, |estimate| estimate.scale(PACE_OVER_ESTIMATE));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prefetch::prefetch;
 use srtp::{KeyError, Opener, Sealer, SrtpError};
 use wire::rtcp;
 use wire::{Bitrate, Outbox, Path};
@@ -211,11 +212,16 @@ impl Transport {
         now.duration_since(self.started).as_millis() as u16
     }
 
-    /// Reads a value from each of the cache lines that sending needs.
-    pub fn touch(&self) -> u64 {
-        let way = u64::from(self.path.remote.port()) ^ self.sealer.rtp_overhead() as u64;
-        let sending = u64::from(self.transport_seq) ^ self.stats.packets_sent ^ self.resend.bytes as u64;
-        way ^ sending ^ self.pacer.touch() ^ self.estimator.as_ref().map_or(0, Estimator::touch)
+    /// Asks for what sending needs.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch(&self.sealer);
+        prefetch(&self.pacer);
+        prefetch(&self.resend);
+        prefetch(&self.path);
+        prefetch(&self.transport_seq);
+        prefetch(&self.stats.packets_sent);
+        self.estimator.as_ref().inspect(|estimator| estimator.prefetch());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use prefetch::prefetch;
 use wire::Outbox;
 
 use super::{Rooms, Timer};
@@ -121,12 +122,24 @@ impl Rooms {
         self.due.push_back(key);
     }
 
-    /// Reads what the next two viewers need, so that it comes into the caches while one seals for the viewer before them:
-    /// of the second what says where the rest is, of the first the rest. Waiting for it costs a tenth of all user time.
+    /// Asks for what the next viewers need, so that it comes into the caches while one seals for those before them: of the third
+    /// what says where the rest is, of the second its tracks, of the first what these point to.
     fn look_ahead(&self, stream: usize) {
         let stream = &self.streams[stream];
-        let session = |ahead: usize| self.sessions.get(*stream.viewers.get(stream.round.next_viewer + ahead)?);
-        std::hint::black_box((session(2).map(|far| far.transport.touch()), session(1).map(|near| near.downs.touch())));
+        let session = |ahead: usize| {
+            let key = stream.viewers.get(stream.round.next_viewer + ahead)?;
+            self.sessions.get(*key)
+        };
+        if let Some(third) = session(3) {
+            prefetch(&third.downs);
+        }
+        if let Some(second) = session(2) {
+            second.transport.prefetch();
+            second.downs.prefetch();
+        }
+        if let Some(first) = session(1) {
+            first.downs.prefetch_sent();
+        }
     }
 
     /// Hands what was gathered for other workers over, before the viewers here are served.
