@@ -35,6 +35,8 @@ pub struct Config {
     pub remote_unmute: bool,
     /// From so many participants on, those who may not publish are not told of to others; 0 is never.
     pub livestream_from: usize,
+    /// So many microphones of a room are heard at a time, the loudest; 0 is all.
+    pub loudest: usize,
     /// Codecs that may be published, as "video/VP8", the preferred first.
     pub codecs: Vec<String>,
     /// From which the server's names are made; another one in each process.

@@ -18,6 +18,7 @@ mod directory;
 mod forwarding;
 pub mod join;
 pub mod limits;
+mod loudest;
 pub mod media;
 mod moving;
 mod negotiate;

@@ -164,6 +164,13 @@ pub enum Request {
         /// Whether it is.
         is_muted: bool,
     },
+    /// Nobody gets a track while others in its room are louder.
+    Quiet {
+        /// Which.
+        track: TrackId,
+        /// Whether they are.
+        is_quiet: bool,
+    },
     /// A subscriber does not get a track while it is out of view.
     Pause {
         /// Whose.

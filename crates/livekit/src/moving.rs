@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use livekit_protocol::participant_info::State;
 use livekit_protocol::signal_response::Message;
-use livekit_protocol::{DisconnectReason, RoomMovedResponse};
+use livekit_protocol::{DisconnectReason, RoomMovedResponse, TrackSource};
 
 use crate::behind;
 use crate::demand::Demand;
@@ -38,6 +38,7 @@ pub(crate) fn take_out(room: &mut Room, who: Number, turn: &mut Turn<'_>) -> Opt
         let Some(track) = room.tracks.remove(sid) else { continue };
         room.timers.clear(&Timer::Demand(track.first.media));
         room.speakers.remove(track.first.media);
+        room.loudest.remove(track.first.media, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
         for member in room.members.values_mut() {
             member.wishes.forget(sid);
         }
@@ -107,6 +108,9 @@ fn add(room: &mut Room, track: Track, turn: &mut Turn<'_>) {
     room.timers.set_or_clear(Timer::Demand(track.first.media), due);
     let sid = track.info.sid.clone();
     turn.directory.place_track(track.first.media, room.place(track.publisher), &sid);
+    if track.info.source() == TrackSource::Microphone {
+        room.loudest.add(track.first.media, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
+    }
     room.tracks.insert(
         sid,
         Track {

@@ -8,8 +8,8 @@ use livekit_protocol::request_response::{Reason, Request as Asked};
 use livekit_protocol::signal_response::Message;
 use livekit_protocol::{
     AddTrackRequest, AudioTrackFeature, MuteTrackRequest, RequestResponse, SimulcastCodecInfo, TrackInfo,
-    TrackPublishedResponse, TrackType, TrackUnpublishedResponse, UpdateLocalAudioTrack, UpdateLocalVideoTrack,
-    VideoLayer,
+    TrackPublishedResponse, TrackSource, TrackType, TrackUnpublishedResponse, UpdateLocalAudioTrack,
+    UpdateLocalVideoTrack, VideoLayer,
 };
 
 use crate::config::Config;
@@ -178,6 +178,9 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
         if info.muted {
             turn.out.media(Request::Mute { track: media, is_muted: true });
         }
+        if info.source() == TrackSource::Microphone {
+            room.loudest.add(media, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
+        }
         let demand = Demand::new([true, false], turn.now.at);
         let due = demand.due().filter(|_| section.kind == Kind::Video);
         room.timers.set_or_clear(Timer::Demand(media), due);
@@ -261,6 +264,7 @@ pub(crate) fn remove(room: &mut Room, sid: &str, turn: &mut Turn<'_>) {
     }
     room.timers.clear(&Timer::Demand(track.first.media));
     room.speakers.remove(track.first.media);
+    room.loudest.remove(track.first.media, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
     for member in room.members.values_mut() {
         member.wishes.forget(sid);
     }

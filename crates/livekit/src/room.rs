@@ -14,6 +14,7 @@ use crate::config::{Config, Now};
 use crate::directory::{Number, Place, RoomNumber};
 use crate::forwarding::Forward;
 use crate::limits;
+use crate::loudest::Loudest;
 use crate::media::{SessionId, TrackId};
 use crate::output::ConnectionId;
 use crate::participant::Participant;
@@ -46,6 +47,7 @@ pub(crate) struct Room {
     pub(crate) tracks: BTreeMap<String, Track>,
     pub(crate) updates: Updates,
     pub(crate) speakers: Speakers<Number>,
+    pub(crate) loudest: Loudest,
     /// Of data packets, the newest last.
     pub(crate) nonces: VecDeque<Vec<u8>>,
     pub(crate) timers: Timers<Timer>,
@@ -117,6 +119,7 @@ impl Room {
             tracks: BTreeMap::new(),
             updates: Updates::default(),
             speakers: Speakers::new(),
+            loudest: Loudest::new(config.loudest),
             nonces: VecDeque::new(),
             timers: Timers::new(),
             behind: Behind::default(),

@@ -10,6 +10,7 @@ mod forwarding;
 mod joining;
 mod leaving;
 mod limits;
+mod loudest;
 mod moving;
 mod negotiation;
 mod presence;

@@ -58,6 +58,7 @@ impl Lab {
             participants_max: 0,
             remote_unmute: false,
             livestream_from: 0,
+            loudest: 0,
             codecs: ["audio/opus", "video/VP8", "video/H264"].map(str::to_owned).into(),
             seed: 1,
         };

@@ -29,6 +29,8 @@ section! {
         remote_unmute: bool = livekit().remote_unmute, any;
         /// In a room of so many participants, those who may not publish are not told of to each other; 0: always.
         livestream_from: usize = livekit().livestream_from, between(0, 20_000);
+        /// So many microphones of a room are heard at a time, the loudest by what their clients say (RFC 6464); 0: all.
+        loudest: usize = livekit().loudest, between(0, 20_000);
         /// Signalling connections at a time. Further ones are refused (503).
         connections_max: usize = livekit().connections_max, between(1, 1_000_000);
         /// Where applications hear what happens: each event is sent (POST) to each of these http and https URLs, signed with the

@@ -98,6 +98,7 @@ impl Hub {
             participants_max: settings.participants_max,
             remote_unmute: settings.remote_unmute,
             livestream_from: settings.livestream_from,
+            loudest: settings.loudest,
             codecs: CODECS.map(str::to_owned).into(),
             seed,
         });

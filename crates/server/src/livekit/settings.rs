@@ -23,6 +23,8 @@ pub struct Settings {
     pub remote_unmute: bool,
     /// From so many participants on, those who may not publish are not told of to others; 0 is never.
     pub livestream_from: usize,
+    /// So many microphones of a room are heard at a time, the loudest; 0 is all.
+    pub loudest: usize,
     /// Signalling connections at a time. Further ones are refused (503).
     pub connections_max: usize,
     /// Where webhooks go.
@@ -43,6 +45,7 @@ impl Default for Settings {
             participants_max: 0,
             remote_unmute: false,
             livestream_from: 500,
+            loudest: 0,
             connections_max: 10_000,
             webhook_urls: Vec::new(),
             node: "millrace".to_owned(),
@@ -62,6 +65,7 @@ pub(crate) fn settings(config: &Config) -> Option<Settings> {
         participants_max: livekit.participants_max,
         remote_unmute: livekit.remote_unmute,
         livestream_from: livekit.livestream_from,
+        loudest: livekit.loudest,
         connections_max: livekit.connections_max,
         webhook_urls: livekit.webhooks.iter().map(ToString::to_string).collect(),
         node: livekit.node.clone(),

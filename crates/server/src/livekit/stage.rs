@@ -93,6 +93,15 @@ struct Track {
     media: Media,
     spread: Spread,
     is_muted: bool,
+    /// Others are louder.
+    is_quiet: bool,
+}
+
+impl Track {
+    /// Whether nobody gets it.
+    fn is_silent(&self) -> bool {
+        self.is_muted || self.is_quiet
+    }
 }
 
 impl Session {
@@ -141,7 +150,8 @@ impl Stage {
             Request::SetDown { session, tracks } => return self.set_down(session, tracks),
             Request::Publish { session, mid, track } => self.publish(session, mid, track),
             Request::Unpublish { track, .. } => self.unpublish(track),
-            Request::Mute { track, is_muted } => self.mute(track, is_muted),
+            Request::Mute { track, is_muted } => self.silence(track, |track| &mut track.is_muted, is_muted),
+            Request::Quiet { track, is_quiet } => self.silence(track, |track| &mut track.is_quiet, is_quiet),
             Request::Pause { session, track, is_paused } => {
                 self.choose(session, track, |choice| Choice { is_paused, ..choice });
             }
@@ -523,7 +533,8 @@ impl Stage {
         }
         self.by_stream.insert(stream, track);
         let request = ConferenceRequest::Publish { mid, stream };
-        self.tracks.insert(track, Track { stream, publisher: session, media, spread, is_muted: false });
+        self.tracks
+            .insert(track, Track { stream, publisher: session, media, spread, is_muted: false, is_quiet: false });
         self.ask(session, request);
     }
 
@@ -534,11 +545,15 @@ impl Stage {
         spread.close(stream, &mut self.commands);
     }
 
-    /// Who gets a track gets nothing of it while it is muted. Its publisher goes on publishing: by which SSRC which layer comes, it
+    /// Who gets a track gets nothing of it for any of two reasons. Its publisher goes on publishing: by which SSRC which layer comes, it
     /// says but once.
-    fn mute(&mut self, track: TrackId, is_muted: bool) {
-        let Some(entry) = self.tracks.get_mut(&track).filter(|track| track.is_muted != is_muted) else { return };
-        entry.is_muted = is_muted;
+    fn silence(&mut self, track: TrackId, reason: fn(&mut Track) -> &mut bool, is_so: bool) {
+        let Some(entry) = self.tracks.get_mut(&track) else { return };
+        let was_silent = entry.is_silent();
+        *reason(entry) = is_so;
+        if entry.is_silent() == was_silent {
+            return;
+        }
         let gets = |session: &Session| session.wanted.iter().any(|down| down.track == track);
         let sessions = self.sessions.iter().filter(|(_, session)| gets(session)).map(|(id, _)| *id);
         for session in sessions.collect::<Vec<_>>() {
@@ -554,11 +569,11 @@ impl Stage {
     }
 
     fn tell_choice(&mut self, session: SessionId, track: TrackId) {
-        let Some(Track { stream, is_muted, .. }) = self.tracks.get(&track) else { return };
+        let Some(of) = self.tracks.get(&track) else { return };
         let Some(entry) = self.sessions.get(&session) else { return };
         let chosen = entry.choices.get(&track).copied().unwrap_or_default();
-        let choice = Choice { is_paused: chosen.is_paused || *is_muted, ..chosen };
-        let stream = *stream;
+        let choice = Choice { is_paused: chosen.is_paused || of.is_silent(), ..chosen };
+        let stream = of.stream;
         self.ask(session, ConferenceRequest::Choose { stream, choice });
     }
 

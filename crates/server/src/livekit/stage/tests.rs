@@ -175,7 +175,7 @@ fn who_leaves_takes_nothing_along_but_what_is_its_own() {
 }
 
 #[test]
-fn nobody_gets_a_track_while_it_is_muted() {
+fn nobody_gets_a_track_while_it_is_muted_or_others_are_louder() {
     let mut test = Test::with_track(Role::Subscriber);
     test.want(&[TRACK]);
     test.asked();
@@ -184,6 +184,16 @@ fn nobody_gets_a_track_while_it_is_muted() {
         test.ask(mute(is_muted));
         assert_eq!(test.asked(), asked);
     }
+    // While others are louder it is the same, and one reason does not end with the other.
+    let quiet = |is_quiet| Request::Quiet { track: TRACK, is_quiet };
+    test.ask(quiet(true));
+    assert_eq!(test.asked(), ["1 choose true 255"]);
+    for request in [mute(true), quiet(false)] {
+        test.ask(request);
+        assert!(test.asked().is_empty());
+    }
+    test.ask(mute(false));
+    assert_eq!(test.asked(), ["1 choose false 255"]);
     // Who comes meanwhile gets nothing either.
     test.want(&[]);
     test.ask(mute(true));
