@@ -7,6 +7,7 @@ mod probing;
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use prefetch::prefetch;
@@ -27,12 +28,14 @@ use crate::spec::{DownTrackSpec, LayerLimit, LayerStats, SessionStats};
 use crate::stream::{LAYERS_MAX, Stream, TRACKS_MAX, Track};
 use crate::transport::Transport;
 
-/// Down tracks of one session, of any streams. Audio stands first.
+/// Down tracks of one session, of any streams. Audio stands first, and what is of one stream together.
 #[derive(Debug)]
 pub struct Downs {
     /// Keys of the streams that are watched, each once; perhaps without a track of theirs.
     streams: Vec<usize>,
     tracks: Vec<DownTrack>,
+    /// Of each track, by which it stands where it does: who gets hundreds finds those of a stream without a look at each.
+    order: Vec<(bool, usize)>,
     /// All SSRCs that were ever sent under the session's keys.
     ssrcs: Vec<u32>,
     /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before new pictures.
@@ -85,6 +88,7 @@ impl Downs {
         Downs {
             streams: Vec::new(),
             tracks: Vec::new(),
+            order: Vec::new(),
             ssrcs: Vec::new(),
             wanted: VecDeque::new(),
             announced: Vec::new(),
@@ -134,7 +138,8 @@ impl Downs {
                 self.tracks.push(down);
             }
         }
-        self.tracks.sort_by_key(|down| down.kind == MediaKind::Video);
+        self.tracks.sort_by_key(order_of);
+        self.order = self.tracks.iter().map(order_of).collect();
         self.has_chosen = false;
         self.probe_soon(now, stream.tracks.iter().any(|track| track.is_flowing(now)));
         if self.streams.len() == 1 {
@@ -148,6 +153,7 @@ impl Downs {
     pub fn remove(&mut self, stream: usize) -> Vec<u32> {
         self.streams.retain(|watched| *watched != stream);
         self.announced.retain(|(announced, _)| *announced != stream);
+        self.order.retain(|(_, watched)| *watched != stream);
         let gone = self.tracks.extract_if(.., |down| down.stream == stream);
         gone.flat_map(|down| [Some(down.spec.ssrc), down.spec.rtx.map(|(ssrc, _)| ssrc)]).flatten().collect()
     }
@@ -237,8 +243,7 @@ impl Downs {
         transport: &mut Transport,
         io: &mut Io<'_>,
     ) -> Progress {
-        let is_meant = |down: &&mut DownTrack| down.kind == kind && stream.is_none_or(|stream| down.stream == stream);
-        for down in self.tracks.iter_mut().filter(is_meant) {
+        for down in &mut self.tracks[range(&self.order, kind, stream)] {
             let progress = down.send(transport, io);
             down.wish_for_keyframe(io);
             if progress != Progress::Done {
@@ -396,6 +401,11 @@ impl Downs {
         }
     }
 
+    /// Whether nothing of a stream is sent because nothing is to be.
+    pub fn holds(&self, stream: usize) -> bool {
+        self.tracks.iter().any(|down| down.stream == stream && down.is_held())
+    }
+
     /// Sends nothing of a stream's tracks for now, whatever comes of them, or goes on: with sound at once, with pictures at a
     /// keyframe. The viewer's numbers go on without a gap.
     pub fn hold(&mut self, stream: usize, on: bool, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
@@ -549,6 +559,18 @@ impl Downs {
             });
         }
     }
+}
+
+fn order_of(down: &DownTrack) -> (bool, usize) {
+    (down.kind == MediaKind::Video, down.stream)
+}
+
+/// Where the tracks of a kind and of one stream stand, or of all.
+fn range(order: &[(bool, usize)], kind: MediaKind, stream: Option<usize>) -> Range<usize> {
+    let is_video = kind == MediaKind::Video;
+    let (first, last) = stream.map_or((0, usize::MAX), |stream| (stream, stream));
+    let start = order.partition_point(|place| *place < (is_video, first));
+    start..start + order[start..].partition_point(|place| *place <= (is_video, last))
 }
 
 /// What a track with a choice needs.

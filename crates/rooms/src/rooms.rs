@@ -266,7 +266,11 @@ impl Rooms {
             }
             Command::Pause { session, stream, on } => {
                 if let Some((key, stream)) = self.both(session, stream) {
+                    let held_before = self.sessions[key].downs.holds(stream);
                     self.sessions[key].hold(stream, on, &self.streams, now);
+                    if self.sessions[key].downs.holds(stream) != held_before {
+                        self.streams[stream].note_hold(on);
+                    }
                     self.queue_due(key);
                 }
             }
@@ -434,6 +438,9 @@ impl Rooms {
     fn unwatch(&mut self, key: usize, stream: usize, out: &mut Outbox) {
         debug_assert!(self.sessions[key].downs.watches(stream));
         let Session { transport, downs, .. } = &mut self.sessions[key];
+        if downs.holds(stream) {
+            self.streams[stream].note_hold(false);
+        }
         let ssrcs = downs.remove(stream);
         // Where another session is by now nobody could read it.
         let is_there = self.places.holder(&transport.path) == Some(key);

@@ -39,6 +39,8 @@ pub struct Stream {
     pub tracks: Vec<Track>,
     /// Keys of the sessions that watch here.
     pub viewers: Vec<usize>,
+    /// So many of them get nothing of it for now.
+    holding: usize,
     /// Key of the session that publishes here.
     pub publisher: Option<usize>,
     /// The worker that has the publisher, learnt from its first batch.
@@ -165,6 +167,7 @@ impl Stream {
             id: spec.id,
             tracks,
             viewers: Vec::new(),
+            holding: 0,
             publisher: None,
             origin: None,
             mirrors: Vec::new(),
@@ -270,6 +273,16 @@ impl Stream {
     /// Whether sending to all who want it costs much.
     pub fn has_many_readers(&self) -> bool {
         self.viewers.len() >= MANY || !self.mirrors.is_empty()
+    }
+
+    /// Whether somebody who watches here gets what comes.
+    pub fn is_wanted(&self) -> bool {
+        self.holding < self.viewers.len()
+    }
+
+    /// One of the viewers gets nothing of it for now, or again.
+    pub fn note_hold(&mut self, on: bool) {
+        self.holding = if on { self.holding + 1 } else { self.holding.saturating_sub(1) };
     }
 
     /// Takes a session that watches here from now on.

@@ -40,7 +40,9 @@ impl Rooms {
                 }
             }
         }
-        while let Some(&key) = self.streams[stream].viewers.get(self.streams[stream].round.next_viewer) {
+        while self.streams[stream].is_wanted()
+            && let Some(&key) = self.streams[stream].viewers.get(self.streams[stream].round.next_viewer)
+        {
             self.look_ahead(stream);
             if self.send_to(now, key, Some(stream), out) == Progress::Full {
                 return Progress::Full;
