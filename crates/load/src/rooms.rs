@@ -26,12 +26,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use engine::{Mailbox, Socket, Worker, WorkerConfig, WorkerHandle};
 use measure::text::seconds;
+use wire::codec::MediaKind;
 use wire::{Bitrate, Token, UdpOptions};
 
 pub use fill::Filled;
 pub use report::{Limits, Report};
 
-use join::{Target, Video};
+use join::{Speaks, Target, Video};
 use lobby::{Guest, Lobby, Seat};
 use service::{Joining, LoadService, Message, Totals};
 use viewer::Check;
@@ -70,6 +71,12 @@ pub struct Args {
     /// Publishes sound beside each video, a packet of 80 bytes each 20 ms, which viewers hear: by WHIP and WHEP.
     #[arg(long, conflicts_with = "livekit")]
     pub audio: bool,
+    /// Publishes a microphone each instead of a video, with --livekit: a packet of 80 bytes each 20 ms that says how loud it is.
+    #[arg(long, requires = "livekit", conflicts_with = "simulcast")]
+    pub microphones: bool,
+    /// So many microphones are spoken into at a time: every two seconds one begins, and one ends.
+    #[arg(long, default_value_t = 6, requires = "microphones")]
+    pub speakers: u32,
     /// The packets of a frame leave one by one over this time, as over an uplink that is not much faster than the video.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub spread: Duration,
@@ -220,7 +227,7 @@ impl<'a> Run<'a> {
             Entrance::Http(Target { api: api.clone(), whip_url, whep_url, context })
         };
         let Args { bitrate, fps: frames_per_second, simulcast, audio, spread, .. } = *args;
-        let video = Video { bitrate, frames_per_second, simulcast, audio, spread, epoch };
+        let video = Video { bitrate, frames_per_second, simulcast, audio, speaks: None, spread, epoch };
         Ok(Run { args, api, entrance, workers, video, sessions: Mutex::default() })
     }
 
@@ -254,7 +261,8 @@ impl<'a> Run<'a> {
         while Instant::now() < end {
             let totals = self.totals()?;
             let seen = totals.iter().flat_map(|part| &part.viewers);
-            if seen.filter(|seen| seen.packets > 0 && seen.silent == 0).count() >= viewers {
+            let may_be_silent = self.args.microphones;
+            if seen.filter(|seen| seen.packets > 0 && (may_be_silent || seen.silent == 0)).count() >= viewers {
                 break;
             }
             thread::sleep(SETTLE_LOOK_EVERY);
@@ -271,7 +279,9 @@ impl<'a> Run<'a> {
                 self.hand_over(0, joining)
             }
             Entrance::Livekit(lobby) => {
-                let guest = lobby.publish(self.seat(0, client), &stream, self.video)?;
+                let Args { microphones, speakers, publishers, .. } = *self.args;
+                let speaks = microphones.then_some(Speaks { number, speakers, microphones: publishers });
+                let guest = lobby.publish(self.seat(0, client), &stream, Video { speaks, ..self.video })?;
                 self.sessions().push(Session::Livekit(guest));
                 Ok(())
             }
@@ -333,7 +343,9 @@ impl<'a> Run<'a> {
             }
             Entrance::Livekit(lobby) => {
                 let (identity, streams) = (format!("{}-viewer-{viewer}", args.name), args.publishers as usize);
-                (Session::Livekit(lobby.watch(self.seat(thread, client), &identity, check, streams)?), Ok(()))
+                let kind = if args.microphones { MediaKind::Audio } else { MediaKind::Video };
+                let guest = lobby.watch(self.seat(thread, client), &identity, check, (kind, streams))?;
+                (Session::Livekit(guest), Ok(()))
             }
         };
         Ok((Watching { session, thread, client }, handed))

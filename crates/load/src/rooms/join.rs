@@ -31,10 +31,36 @@ pub struct Video {
     pub simulcast: bool,
     /// Sound beside it.
     pub audio: bool,
+    /// A microphone instead.
+    pub speaks: Option<Speaks>,
     /// The packets of a frame leave over so much time.
     pub spread: Duration,
     pub epoch: Instant,
 }
+
+/// When a microphone is spoken into: it has its turn among all.
+#[derive(Clone, Copy)]
+pub struct Speaks {
+    pub number: u32,
+    /// At a time.
+    pub speakers: u32,
+    pub microphones: u32,
+}
+
+impl Speaks {
+    /// How loud it is then, in dB below full scale (RFC 6464 §3).
+    pub fn level(self, since: Duration) -> u8 {
+        let first = since.as_secs() / TURN.as_secs() % u64::from(self.microphones.max(1));
+        let behind =
+            (u64::from(self.number) + u64::from(self.microphones) - first) % u64::from(self.microphones.max(1));
+        if behind < u64::from(self.speakers) { SPEECH } else { NOISE }
+    }
+}
+
+/// How often the first who speaks stops, and another begins.
+const TURN: Duration = Duration::from_secs(2);
+const SPEECH: u8 = 25;
+const NOISE: u8 = 70;
 
 /// Stands in a URL for the stream's name.
 pub const STREAM: &str = "{stream}";
@@ -162,6 +188,15 @@ mod tests {
         }
         assert_eq!(resolve("http://host", "x").unwrap(), "http://host/x");
         assert!(resolve(url, "").is_err(), "that would be all sessions");
+    }
+
+    #[test]
+    fn so_many_speak_at_a_time_each_in_turn() {
+        let speaking = |second: u64| -> Vec<u32> {
+            let at = |number| Speaks { number, speakers: 2, microphones: 3 }.level(Duration::from_secs(second));
+            (0..3).filter(|number| at(*number) == SPEECH).collect()
+        };
+        assert_eq!([0, 1, 2, 4, 6].map(speaking), [vec![0, 1], vec![0, 1], vec![1, 2], vec![0, 2], vec![0, 1]]);
     }
 
     #[test]

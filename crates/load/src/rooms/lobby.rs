@@ -22,6 +22,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use wire::codec::MediaKind;
+
 use super::join::Video;
 use super::service::{Message, Part};
 use super::viewer::Check;
@@ -86,8 +88,8 @@ pub struct Guest {
 #[derive(Clone, Copy)]
 enum Wish {
     Publish(Video),
-    /// Until so many videos come.
-    Watch(Check, usize),
+    /// Until so many of a kind come.
+    Watch(Check, MediaKind, usize),
 }
 
 impl Lobby {
@@ -116,26 +118,32 @@ impl Lobby {
         self.join(seat, identity, grant, Wish::Publish(video))
     }
 
-    /// Watches the room as `identity`. When this returns, the client has gone to its thread and knows of `videos` or more.
-    pub fn watch(&self, seat: Seat, identity: &str, check: Check, videos: usize) -> Result<Guest> {
+    /// Watches the room as `identity`. When this returns, the client has gone to its thread and knows of so many tracks of the kind
+    /// that it is for, or more.
+    pub fn watch(&self, seat: Seat, identity: &str, check: Check, (kind, count): (MediaKind, usize)) -> Result<Guest> {
         let grant = VideoGrant { can_publish: Some(false), can_publish_data: Some(false), ..VideoGrant::default() };
-        self.join(seat, identity, grant, Wish::Watch(check, videos))
+        self.join(seat, identity, grant, Wish::Watch(check, kind, count))
     }
 
     fn join(&self, seat: Seat, identity: &str, grant: VideoGrant, wish: Wish) -> Result<Guest> {
         let part = match wish {
             Wish::Publish(video) => Part::Publish(video),
-            Wish::Watch(check, _) => Part::Watch(check),
+            Wish::Watch(check, ..) => Part::Watch(check),
+        };
+        let kind = match wish {
+            Wish::Publish(Video { speaks: Some(_), .. }) => MediaKind::Audio,
+            Wish::Publish(_) => MediaKind::Video,
+            Wish::Watch(_, kind, _) => kind,
         };
         let url = self.address(wish, self.token(identity, grant)?);
         let (context, identity) = (self.context.clone(), identity.to_owned());
         let ((leave, left), (joined, has_joined)) = (oneshot::channel(), mpsc::sync_channel(1));
         let task = self.runtime.spawn(async move {
             let joining = async {
-                let mut signalling = Signalling::open(&url, seat, part, context).await?;
+                let mut signalling = Signalling::open(&url, seat, part, kind, context).await?;
                 match wish {
                     Wish::Publish(video) => signalling.publish(video, &identity).await?,
-                    Wish::Watch(_, videos) => signalling.watch(videos).await?,
+                    Wish::Watch(_, _, count) => signalling.watch(count).await?,
                 }
                 anyhow::Ok(signalling)
             };

@@ -12,7 +12,7 @@ use wire::rtcp;
 use wire::{Outbox, Path, Seq};
 
 use super::frames::{Frames, Made, PAYLOAD_MAX};
-use super::join::Video;
+use super::join::{Speaks, Video};
 
 /// Simulcast layers, smallest picture first, with their share of the rate.
 pub const LAYERS: [(&str, f64); 3] = [("q", 0.1), ("h", 0.3), ("f", 0.6)];
@@ -22,6 +22,7 @@ pub struct Publisher {
     sealer: Sealer,
     layers: Vec<Layer>,
     transport_seq: u16,
+    speaks: Option<Speaks>,
     spread: Duration,
     epoch: Instant,
     report_at: Instant,
@@ -62,6 +63,7 @@ impl Publisher {
             opener,
             sealer,
             transport_seq: 0,
+            speaks: video.speaks,
             spread: video.spread,
             epoch: video.epoch,
             report_at: now,
@@ -112,7 +114,7 @@ impl Publisher {
     }
 
     fn send(&mut self, index: usize, made: &Made, again: bool, path: &Path, out: &mut Outbox) {
-        let Publisher { layers, sealer, transport_seq, .. } = self;
+        let Publisher { layers, sealer, transport_seq, speaks, .. } = self;
         let layer = &mut layers[index];
         let media = &layer.media;
         let Some(slot) = out.slot() else { return };
@@ -120,11 +122,13 @@ impl Publisher {
         // As long as a receiver may not know the SSRC.
         let is_named = again || made.seq < SEQ_FIRST + 100;
         let rid = layer.rid.as_deref().filter(|_| is_named && !again);
+        let level = speaks.map(|speaks| speaks.level(Duration::from_nanos(made.sent_ns)));
         let id = |extension, is_wanted: bool| media.extension_id(extension).filter(|_| is_wanted);
         let extensions = [
             (id(Extension::TransportCc, true), &twcc[..]),
             (id(Extension::Mid, is_named), media.mid.as_bytes()),
             (id(Extension::Rid, rid.is_some()), rid.unwrap_or_default().as_bytes()),
+            (id(Extension::AudioLevel, level.is_some()), &[level.unwrap_or_default()]),
         ];
         let mut buf = [0; PAYLOAD_MAX];
         let payload = layer.frames.payload(made, &mut buf);

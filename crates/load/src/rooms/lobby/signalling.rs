@@ -35,7 +35,7 @@ use crate::rooms::service::{Joining, Message, Part};
 const CODECS: [Codec; 2] = [Codec::Vp8, Codec::Opus];
 
 /// What a publisher's offer calls its track (`a=msid`).
-const TRACK: &str = "video";
+const TRACK: &str = "track";
 
 /// What a publisher says of the size of its pictures; smaller layers have a half and a quarter of it.
 const SIZE: (u32, u32) = (1280, 720);
@@ -50,6 +50,8 @@ pub struct Signalling {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     seat: Seat,
     part: Part,
+    /// Of the tracks that it is for.
+    kind: MediaKind,
     context: webrtc::Context,
     started: Instant,
     ping_every: Duration,
@@ -61,13 +63,14 @@ pub struct Signalling {
 
 impl Signalling {
     /// Connects, and hears that the client is in the room.
-    pub async fn open(url: &str, seat: Seat, part: Part, context: webrtc::Context) -> Result<Self> {
+    pub async fn open(url: &str, seat: Seat, part: Part, kind: MediaKind, context: webrtc::Context) -> Result<Self> {
         let started = Instant::now();
         let (socket, _) = connect_async_with_config(url, None, true).await.map_err(refusal)?;
         let mut signalling = Signalling {
             socket,
             seat,
             part,
+            kind,
             context,
             started,
             ping_every: PING_EVERY,
@@ -84,12 +87,16 @@ impl Signalling {
         }
     }
 
-    /// Announces a video, offers it, and hands the client over when it is answered.
+    /// Announces a video or a microphone, offers it, and hands the client over when it is answered.
     pub async fn publish(&mut self, video: Video, stream: &str) -> Result<()> {
         self.send(Request::AddTrack(announcement(video))).await?;
         while !matches!(self.next().await?, Response::TrackPublished(published) if published.cid == TRACK) {}
         let rids: &[&str] = if video.simulcast { &LAYERS.map(|(rid, _)| rid) } else { &[] };
         let options = OfferOptions { direction: Direction::Send, rids, stream, ..VIDEO };
+        let options = match self.kind {
+            MediaKind::Video => options,
+            MediaKind::Audio => OfferOptions { audio: true, video: &[], ..options },
+        };
         let (mut peer, offer) = Peer::offer(&self.context, Instant::now(), &options)?;
         self.send(Request::Offer(description("offer", offer, 1))).await?;
         self.send(Request::Trickle(self.own_candidate())).await?;
@@ -99,14 +106,15 @@ impl Signalling {
             }
         };
         let negotiated = peer.accept_answer(&answer.sdp).context("the server's answer")?;
-        self.hand_over(peer, videos(negotiated.media))
+        let media = self.own(negotiated.media);
+        self.hand_over(peer, media)
     }
 
-    /// Takes offers until so many videos come; the client is handed over with the first one.
-    pub async fn watch(&mut self, videos: usize) -> Result<()> {
+    /// Takes offers until so many tracks come; the client is handed over with the first one.
+    pub async fn watch(&mut self, count: usize) -> Result<()> {
         loop {
             if let Response::Offer(offer) = self.next().await?
-                && self.answer(offer).await? >= videos
+                && self.answer(offer).await? >= count
             {
                 return Ok(());
             }
@@ -165,7 +173,7 @@ impl Signalling {
         Ok(self.socket.send(Frame::Binary(request.encode_to_vec().into())).await?)
     }
 
-    /// Answers an offer of the server's; returns how many videos come by it.
+    /// Answers an offer of the server's; returns how many tracks come by it.
     async fn answer(&mut self, offer: SessionDescription) -> Result<usize> {
         // Who publishes has no use for what it may be offered.
         if !matches!(self.part, Part::Watch(_)) {
@@ -182,7 +190,7 @@ impl Signalling {
                 (Some(peer), negotiated)
             }
         };
-        let media = videos(negotiated.media);
+        let media = self.own(negotiated.media);
         let count = media.len();
         let answer = Request::Answer(description("answer", negotiated.sdp, offer.id));
         match peer {
@@ -206,10 +214,15 @@ impl Signalling {
 
     fn hand_over(&mut self, peer: Peer, media: Vec<Media>) -> Result<()> {
         let (client, started, part) = (self.seat.client, self.started, self.part);
-        ensure!(matches!(part, Part::Watch(_)) || !media.is_empty(), "the server takes no video");
+        ensure!(matches!(part, Part::Watch(_)) || !media.is_empty(), "the server takes nothing of that kind");
         self.tell(Message::Join(Box::new(Joining { client, peer, started, media, part })))?;
         let early = self.early.take().unwrap_or_default();
         early.into_iter().try_for_each(|candidate| self.tell(Message::Candidate { client, candidate }))
+    }
+
+    /// The sections that it is there for.
+    fn own(&self, media: Vec<Media>) -> Vec<Media> {
+        media.into_iter().filter(|media| media.codec.kind() == self.kind).collect()
     }
 
     /// Which of the two peer connections it has.
@@ -253,15 +266,20 @@ struct Candidate {
     candidate: String,
 }
 
-fn videos(media: Vec<Media>) -> Vec<Media> {
-    media.into_iter().filter(|media| media.codec.kind() == MediaKind::Video).collect()
-}
-
 fn description(kind: &str, sdp: String, id: u32) -> SessionDescription {
     SessionDescription { r#type: kind.to_owned(), sdp, id, ..SessionDescription::default() }
 }
 
 fn announcement(video: Video) -> AddTrackRequest {
+    if video.speaks.is_some() {
+        return AddTrackRequest {
+            cid: TRACK.to_owned(),
+            name: TRACK.to_owned(),
+            r#type: TrackType::Audio as i32,
+            source: TrackSource::Microphone as i32,
+            ..AddTrackRequest::default()
+        };
+    }
     let (width, height) = SIZE;
     let layer = |quality: VideoQuality, part: u32, share: f64| VideoLayer {
         quality: quality as i32,
