@@ -266,12 +266,7 @@ impl Rooms {
             }
             Command::Pause { session, stream, on } => {
                 if let Some((key, stream)) = self.both(session, stream) {
-                    let held_before = self.sessions[key].downs.holds(stream);
-                    self.sessions[key].hold(stream, on, &self.streams, now);
-                    if self.sessions[key].downs.holds(stream) != held_before {
-                        self.streams[stream].note_hold(on);
-                    }
-                    self.queue_due(key);
+                    self.hold(now, key, stream, on);
                 }
             }
             Command::LimitStream { session, stream, layers, priority } => {

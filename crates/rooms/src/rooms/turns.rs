@@ -124,6 +124,17 @@ impl Rooms {
         self.due.push_back(key);
     }
 
+    /// Sends a session nothing of a stream for now, or goes on.
+    pub(super) fn hold(&mut self, now: Instant, key: usize, stream: usize, on: bool) {
+        let session = &mut self.sessions[key];
+        let held_before = session.downs.holds(stream);
+        session.hold(stream, on, &self.streams, now);
+        if session.downs.holds(stream) != held_before {
+            self.streams[stream].note_hold(on);
+        }
+        self.queue_due(key);
+    }
+
     /// Asks for what the next viewers need, so that it comes into the caches while one seals for those before them: of the third
     /// what says where the rest is, of the second its tracks, of the first what these point to.
     fn look_ahead(&self, stream: usize) {
