@@ -16,7 +16,7 @@ const KNOWN: [(&str, &[&str]); 18] = [
     ("tls", &["wire"]),
     ("dtls", &["srtp"]),
     ("engine", &["counters", "wire"]),
-    ("rooms", &["counters", "srtp", "wheel", "wire"]),
+    ("rooms", &["counters", "prefetch", "srtp", "wheel", "wire"]),
     ("pump", &["counters", "wheel", "wire"]),
     ("live", &["pump", "wire"]),
     ("relay", &["counters", "dtls", "wheel", "wire"]),
