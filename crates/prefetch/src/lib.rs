@@ -9,10 +9,15 @@ const LINE: usize = 64;
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
     let start = std::ptr::from_ref(value).cast::<u8>();
-    let first = start.addr() % LINE;
-    for at in (0..first + size_of_val(value)).step_by(LINE) {
-        line(start.wrapping_add(at));
+    for offset in offsets(start.addr(), size_of_val(value)) {
+        line(start.wrapping_add(offset));
     }
+}
+
+/// One offset in each of the lines of so many bytes from `address` on.
+#[inline(always)]
+fn offsets(address: usize, len: usize) -> impl Iterator<Item = usize> {
+    (0..address % LINE + len).step_by(LINE)
 }
 
 #[inline(always)]
@@ -37,9 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_any_size_may_be_asked_for() {
-        prefetch(&());
-        prefetch(&[0_u8; 1_000][1..]);
+    fn each_line_of_a_value_is_asked_for_once() {
+        for (address, len) in [(64, 1), (64, 64), (64, 65), (127, 1), (127, 2), (100, 200), (65, 1_000)] {
+            let asked: Vec<usize> = offsets(address, len).map(|offset| (address + offset) / LINE).collect();
+            let lines: Vec<usize> = (address / LINE..=(address + len - 1) / LINE).collect();
+            assert_eq!(asked, lines, "{len} bytes at {address}");
+        }
         prefetch::<[u64]>(&[]);
     }
 }

@@ -31,14 +31,11 @@ fn each_viewer_gets_every_packet_of_every_publisher() {
 fn of_many_microphones_the_loudest_are_heard_where_so_many_are_asked_for() {
     let words = ["--microphones", "--publishers", "30", "--subscribers", "2", "--speakers", "2", "--json"];
     let checked = ["--sample", "1", "--warm-up", "0", "--seconds", "1"];
-    for (loudest, some_are_silent) in [("livekit.loudest=0", false), ("livekit.loudest=2", true)] {
-        let server = Server::start(&[loudest]);
-        let report = measure(&[&["--url", &server.url()], &words[..], &checked].concat()).expect("a report");
-        assert_eq!((report.publishers, report.viewers, report.failed, report.damaged), (30, 2, 0, 0), "{report:?}");
-        assert!(report.packets > 0, "{report:?}");
-        // Somebody else begins to speak each two seconds, so that in one of them few are heard.
-        assert_eq!(report.silent > 0, some_are_silent, "{loudest}: {report:?}");
-    }
+    let server = Server::start(&["livekit.loudest=2"]);
+    let report = measure(&[&["--url", &server.url()], &words[..], &checked].concat()).expect("a report");
+    assert_eq!((report.publishers, report.viewers, report.failed, report.damaged), (30, 2, 0, 0), "{report:?}");
+    // Somebody else begins to speak each two seconds: it takes a minute until all were heard.
+    assert!(report.packets > 0 && report.silent > 0, "{report:?}");
 }
 
 #[test]
