@@ -288,7 +288,7 @@ impl Running {
         [&*self.rooms as &dyn ProductControl, &*self.pump, &*self.reflect].into_iter().chain(relay).chain(livekit)
     }
 
-    /// Does what is due. To be called every 100 ms or so.
+    /// Does what is due. To be called a few times a second.
     pub fn handle_timeout(&self, now: Instant) {
         self.plane.handle_timeout(now);
         self.products().for_each(|product| product.handle_timeout(now));

@@ -18,7 +18,7 @@ use workers::Workers;
 
 /// The control plane of one product, as far as the server's life is concerned.
 pub trait ProductControl: Send + Sync {
-    /// Does what is due. Called every 100 ms or so.
+    /// Does what is due. Called a few times a second.
     fn handle_timeout(&self, now: Instant);
 
     /// Whether anybody is sent anything, for whom a drain waits.
@@ -67,7 +67,7 @@ impl Plane {
         !self.is_draining() && self.placement().find(None, |_| true).is_some()
     }
 
-    /// Looks how busy the workers are, and sends them what waited. To be called every 100 ms or so.
+    /// Looks how busy the workers are, and sends them what waited. To be called a few times a second.
     pub fn handle_timeout(&self, now: Instant) {
         self.workers.flush();
         let mut placement = self.placement();

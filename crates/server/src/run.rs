@@ -49,7 +49,7 @@ pub const DEMO_ROOM: &str = "demo";
 pub const DEMO_IDENTITY: &str = "clip";
 
 /// How often what is due in the control plane is done.
-const CONTROL_TICK: Duration = Duration::from_millis(100);
+const CONTROL_TICK: Duration = Duration::from_millis(250);
 
 /// How long goodbyes may take once the last session was told to end.
 const GOODBYE: Duration = Duration::from_millis(200);

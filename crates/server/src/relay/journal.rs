@@ -97,7 +97,7 @@ impl Journal {
         );
     }
 
-    /// Tells of lines that found no room. To be called every 100 ms or so.
+    /// Tells of lines that found no room. To be called a few times a second.
     pub fn handle_timeout(&self, now: Instant) {
         let mut room = self.0.lock().expect("nobody panics under this lock");
         if room.left_out > 0 && room.budget.take(now, RATE) {
