@@ -1,13 +1,13 @@
 //! The down tracks of one session: what they share of its path, and what the peer reports about them.
 
 mod announcements;
+mod order;
 mod pictures;
 mod probing;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use prefetch::prefetch;
@@ -16,6 +16,7 @@ use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, Remb, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
+use self::order::Order;
 use self::pictures::Pictures;
 use crate::bwe::{self, room_for};
 use crate::down_track::{Again, DownTrack, Progress};
@@ -34,8 +35,7 @@ pub struct Downs {
     /// Keys of the streams that are watched, each once; perhaps without a track of theirs.
     streams: Vec<usize>,
     tracks: Vec<DownTrack>,
-    /// Of each track, by which it stands where it does: who gets hundreds finds those of a stream without a look at each.
-    order: Vec<(bool, usize)>,
+    order: Order,
     /// All SSRCs that were ever sent under the session's keys.
     ssrcs: Vec<u32>,
     /// What the peer asked for again and has not got: SSRC and number. It goes out at the pace, before new pictures.
@@ -88,7 +88,7 @@ impl Downs {
         Downs {
             streams: Vec::new(),
             tracks: Vec::new(),
-            order: Vec::new(),
+            order: Order::default(),
             ssrcs: Vec::new(),
             wanted: VecDeque::new(),
             announced: Vec::new(),
@@ -138,8 +138,7 @@ impl Downs {
                 self.tracks.push(down);
             }
         }
-        self.tracks.sort_by_key(order_of);
-        self.order = self.tracks.iter().map(order_of).collect();
+        self.order.sort(&mut self.tracks);
         self.has_chosen = false;
         self.probe_soon(now, stream.tracks.iter().any(|track| track.is_flowing(now)));
         if self.streams.len() == 1 {
@@ -153,9 +152,11 @@ impl Downs {
     pub fn remove(&mut self, stream: usize) -> Vec<u32> {
         self.streams.retain(|watched| *watched != stream);
         self.announced.retain(|(announced, _)| *announced != stream);
-        self.order.retain(|(_, watched)| *watched != stream);
         let gone = self.tracks.extract_if(.., |down| down.stream == stream);
-        gone.flat_map(|down| [Some(down.spec.ssrc), down.spec.rtx.map(|(ssrc, _)| ssrc)]).flatten().collect()
+        let ssrcs =
+            gone.flat_map(|down| [Some(down.spec.ssrc), down.spec.rtx.map(|(ssrc, _)| ssrc)]).flatten().collect();
+        self.order.sort(&mut self.tracks);
+        ssrcs
     }
 
     /// Whether nothing is watched.
@@ -243,7 +244,8 @@ impl Downs {
         transport: &mut Transport,
         io: &mut Io<'_>,
     ) -> Progress {
-        for down in &mut self.tracks[range(&self.order, kind, stream)] {
+        let range = self.order.range(kind, stream);
+        for down in &mut self.tracks[range] {
             let progress = down.send(transport, io);
             down.wish_for_keyframe(io);
             if progress != Progress::Done {
@@ -559,18 +561,6 @@ impl Downs {
             });
         }
     }
-}
-
-fn order_of(down: &DownTrack) -> (bool, usize) {
-    (down.kind == MediaKind::Video, down.stream)
-}
-
-/// Where the tracks of a kind and of one stream stand, or of all.
-fn range(order: &[(bool, usize)], kind: MediaKind, stream: Option<usize>) -> Range<usize> {
-    let is_video = kind == MediaKind::Video;
-    let (first, last) = stream.map_or((0, usize::MAX), |stream| (stream, stream));
-    let start = order.partition_point(|place| *place < (is_video, first));
-    start..start + order[start..].partition_point(|place| *place <= (is_video, last))
 }
 
 /// What a track with a choice needs.

@@ -256,19 +256,3 @@ fn who_comes_first_has_the_large_picture_where_there_is_room_for_one() {
         assert_eq!(chosen, expected, "{priorities:?}");
     }
 }
-
-#[test]
-fn the_tracks_of_a_kind_and_a_stream_stand_together() {
-    let order = [(false, 2), (false, 7), (false, 7), (true, 2), (true, 9)];
-    for (kind, stream, found) in [
-        (MediaKind::Audio, Some(7), 1..3),
-        (MediaKind::Audio, Some(9), 3..3),
-        (MediaKind::Audio, None, 0..3),
-        (MediaKind::Video, Some(2), 3..4),
-        (MediaKind::Video, Some(1), 3..3),
-        (MediaKind::Video, None, 3..5),
-    ] {
-        assert_eq!(range(&order, kind, stream), found, "{kind:?} {stream:?}");
-    }
-    assert_eq!(range(&[], MediaKind::Video, None), 0..0);
-}
