@@ -169,6 +169,18 @@ impl Downs {
         self.streams.contains(&stream)
     }
 
+    /// Whether it gets the sound of that stream.
+    pub fn hears(&self, stream: usize) -> bool {
+        self.tracks[self.order.range(MediaKind::Audio, Some(stream))].iter().any(|down| !down.is_held())
+    }
+
+    /// Whether it gets sound that is on now of another stream than that one, too.
+    pub fn hears_another(&self, stream: usize, streams: &Slab<Stream>, now: Instant) -> bool {
+        let sounds = self.tracks[self.order.range(MediaKind::Audio, None)].iter();
+        let mut others = sounds.filter(|down| down.stream != stream && !down.is_held());
+        others.any(|down| down.track(streams).is_flowing(now))
+    }
+
     /// Key of one of the streams that are watched.
     pub fn any_stream(&self) -> Option<usize> {
         self.streams.last().copied()
@@ -220,6 +232,16 @@ impl Downs {
         let at = if sound_last { at.max(transport.pacer.free_at(io.now)) } else { at };
         transport.paced_until = Some(at);
         Progress::Later(at)
+    }
+
+    /// Writes the sound of these streams that the peer has not had yet, one behind the other, until the outbox is full.
+    pub fn send_sound(&mut self, streams: &[usize], transport: &mut Transport, io: &mut Io<'_>) -> Progress {
+        for stream in streams {
+            if self.send_tracks(MediaKind::Audio, Some(*stream), transport, io) == Progress::Full {
+                return Progress::Full;
+            }
+        }
+        Progress::Done
     }
 
     fn send_paced(&mut self, stream: Option<usize>, transport: &mut Transport, io: &mut Io<'_>) -> Progress {

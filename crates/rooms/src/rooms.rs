@@ -5,6 +5,7 @@
 //! `DownTrack::send` (header and seal into the outbox, viewer by viewer). On another worker the way begins at `handle_post`.
 
 mod keyframes;
+mod speakers;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -36,6 +37,7 @@ use crate::spec::{
 };
 use crate::stream::Stream;
 use crate::transport::Transport;
+use speakers::Speakers;
 use turns::Turn;
 
 /// The selective forwarding unit of one worker.
@@ -52,6 +54,7 @@ pub struct Rooms {
     /// Sessions with more to send for a reason of their own: they are new, or their burst is through. While there are some,
     /// `Turn::Due` is among the turns.
     due: VecDeque<usize>,
+    speakers: Speakers,
     events: VecDeque<Event>,
     posts: Posts,
     /// What the session that was called last wished for.
@@ -87,6 +90,8 @@ enum Timer {
     Keyframe(LayerKey),
     /// What came of a stream's frame waits no longer for the rest.
     Gather(usize),
+    /// The same of speakers.
+    Speakers,
     /// It is time to tell of the streams that are observed.
     Observe,
     /// What is left of a stream that nobody publishes or watches here may be old by now.
@@ -119,6 +124,7 @@ impl Rooms {
             wheel: Wheel::new(now, TICK),
             turns: VecDeque::new(),
             due: VecDeque::new(),
+            speakers: Speakers::default(),
             events: VecDeque::new(),
             posts: Posts::new(worker, pool),
             wishes: KeyframeWishes::default(),
@@ -216,7 +222,7 @@ impl Rooms {
                     for packet in batch.packets() {
                         stream.push(packet.start, packet.meta, packet.extensions, packet.payload, &mut self.posts);
                     }
-                    self.queue_stream(key);
+                    self.gather_from_worker(now, key);
                 }
                 self.posts.pool.give(batch);
             }
@@ -341,6 +347,7 @@ impl Rooms {
             self.wheel.cancel(timer);
         }
         self.observer.forget(key);
+        self.speakers.forget(key);
         self.turns.retain(|turn| *turn != Turn::Stream(key));
         self.requests.retain(|(layer, _)| layer.stream != key);
         self.counters.streams -= 1;
@@ -649,6 +656,7 @@ impl Product for Rooms {
                 Timer::Paced(key) => self.queue_due(key),
                 Timer::Keyframe(wanted) => self.handle_keyframe_timeout(now, wanted),
                 Timer::Gather(stream) => self.handle_gather_timeout(now, stream),
+                Timer::Speakers => self.handle_speakers_timeout(),
                 Timer::Observe => {
                     if self.observer.look(now, &mut self.streams, &mut self.events) {
                         self.wheel.insert(now + observer::INTERVAL, Timer::Observe);
@@ -674,6 +682,7 @@ impl Product for Rooms {
         while let Some(&turn) = self.turns.front() {
             let progress = match turn {
                 Turn::Stream(stream) => self.serve_stream(now, stream, out),
+                Turn::Speakers => self.serve_speakers(now, out),
                 Turn::Due => self.serve_due(now, out),
             };
             self.turns.pop_front();

@@ -23,6 +23,8 @@ pub struct Settings {
     pub gather: Duration,
     /// Sound waits so long for the next picture, to go out behind it. Zero: it waits for nothing.
     pub gather_sound: Duration,
+    /// Sound of a stream without a picture waits so long for that of others that its listeners hear. Zero: it waits for nothing.
+    pub gather_speakers: Duration,
     /// Pads the packets of a frame to one size, so that they go out in one GSO send.
     pub equal_size_padding: bool,
     /// How the packets of one viewer are paced.
@@ -56,6 +58,7 @@ impl Settings {
             log_bytes_max: 16 << 20,
             gather: Duration::from_millis(5),
             gather_sound: Duration::from_millis(40),
+            gather_speakers: Duration::from_millis(10),
             equal_size_padding: true,
             burst: Burst { packets: 16, rate_min: Bitrate::from_kbps(1_000) },
             playout_delay: None,

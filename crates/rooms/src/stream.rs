@@ -56,6 +56,8 @@ pub struct Stream {
     pub gathered: Gathered,
     /// A layer has begun since viewers chose among them.
     pub has_new_layer: bool,
+    /// When it was last looked whether its listeners hear another stream as well, and whether they did.
+    pub company: (Option<Instant>, bool),
 }
 
 /// A round serves each viewer of a stream once with all that it has not had yet.
@@ -83,10 +85,12 @@ pub struct Gathered {
 /// What a packet waits for, the least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
-    /// The end of a frame, what came late, sound where no picture is to be expected soon.
+    /// The end of a frame, what came late.
     Nothing,
     /// A packet of a picture, for the rest of it.
     Frame,
+    /// Sound where no picture is to be expected soon, for that of other speakers.
+    Speakers,
     /// Sound, for the next picture.
     #[default]
     Picture,
@@ -176,6 +180,7 @@ impl Stream {
             picture_at: None,
             gathered: Gathered::default(),
             has_new_layer: false,
+            company: (None, false),
         }
     }
 
@@ -211,7 +216,7 @@ impl Stream {
             true if meta.marker => WaitsFor::Nothing,
             true => WaitsFor::Frame,
             false if self.picture_at.is_some_and(|at| meta.arrival < at + PICTURES_APART) => WaitsFor::Picture,
-            false => WaitsFor::Nothing,
+            false => WaitsFor::Speakers,
         };
         self.gathered.waits_for = self.gathered.waits_for.min(waits_for);
     }
@@ -278,6 +283,13 @@ impl Stream {
     /// Whether somebody who watches here gets what comes.
     pub fn is_wanted(&self) -> bool {
         self.holding < self.viewers.len()
+    }
+
+    /// Bytes of the last packet of its first track.
+    pub fn last_len(&self) -> usize {
+        let log = self.tracks.first().and_then(|track| track.layers.first()).map(|layer| &layer.log);
+        let last = log.and_then(|log| log.at(log.head().checked_sub(1)?));
+        last.map_or(0, |packet| packet.extensions.len() + packet.payload.len())
     }
 
     /// One of the viewers gets nothing of it for now, or again.

@@ -501,6 +501,7 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
         log_bytes_max: rooms.log_max.0,
         gather: rooms.gather,
         gather_sound: rooms.gather_sound,
+        gather_speakers: rooms.gather_speakers,
         equal_size_padding: rooms.equal_size_padding,
         burst: Burst { packets: rooms.burst_packets, rate_min: rooms.burst_rate_min },
         playout_delay: rooms.playout_delay.map(playout_delay),

@@ -17,8 +17,21 @@ use crate::stream::WaitsFor;
 pub(super) enum Turn {
     /// Packets of this stream came that not all viewers have had.
     Stream(usize),
+    /// What speakers said, to all who hear several of them.
+    Speakers,
     /// The sessions of `Rooms::due`.
     Due,
+}
+
+/// What a session is sent of what it has not had.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What<'a> {
+    /// All.
+    All,
+    /// All of a stream.
+    Stream(usize),
+    /// The sound of these.
+    Sound(&'a [usize]),
 }
 
 impl Rooms {
@@ -44,7 +57,7 @@ impl Rooms {
             && let Some(&key) = self.streams[stream].viewers.get(self.streams[stream].round.next_viewer)
         {
             self.look_ahead(stream);
-            if self.send_to(now, key, Some(stream), out) == Progress::Full {
+            if self.send_to(now, key, What::Stream(stream), out) == Progress::Full {
                 return Progress::Full;
             }
             self.streams[stream].round.next_viewer += 1;
@@ -58,7 +71,7 @@ impl Rooms {
 
     pub(super) fn serve_due(&mut self, now: Instant, out: &mut Outbox) -> Progress {
         while let Some(&key) = self.due.front() {
-            if self.sessions.contains(key) && self.send_to(now, key, None, out) == Progress::Full {
+            if self.sessions.contains(key) && self.send_to(now, key, What::All, out) == Progress::Full {
                 return Progress::Full;
             }
             self.due.pop_front();
@@ -72,6 +85,7 @@ impl Rooms {
         let stream = &mut self.streams[key];
         let Settings { gather, gather_sound, .. } = self.settings;
         let patience = match std::mem::take(&mut stream.gathered.waits_for) {
+            WaitsFor::Speakers => return self.gather_speaker(now, key),
             WaitsFor::Picture if !gather.is_zero() => gather_sound,
             WaitsFor::Frame => gather,
             WaitsFor::Nothing | WaitsFor::Picture => Duration::ZERO,
@@ -82,6 +96,14 @@ impl Rooms {
         let at = now + patience;
         stream.gathered.until = Some(stream.gathered.until.map_or(at, |until| until.min(at)));
         self.set_gather_timer(key);
+    }
+
+    /// The same of what came from another worker, where it has waited for the rest of its frame.
+    pub(super) fn gather_from_worker(&mut self, now: Instant, key: usize) {
+        match std::mem::take(&mut self.streams[key].gathered.waits_for) {
+            WaitsFor::Speakers => self.gather_speaker(now, key),
+            _ => self.queue_stream(key),
+        }
     }
 
     pub(super) fn handle_gather_timeout(&mut self, now: Instant, key: usize) {
@@ -181,15 +203,19 @@ impl Rooms {
         self.reschedule(key);
     }
 
-    /// Sends a session what its down tracks of one stream, or of all, have not had yet.
-    fn send_to(&mut self, now: Instant, key: usize, stream: Option<usize>, out: &mut Outbox) -> Progress {
+    /// Sends a session what it has not had yet.
+    pub(super) fn send_to(&mut self, now: Instant, key: usize, what: What<'_>, out: &mut Outbox) -> Progress {
         let (sessions, mut io) = self.split(now, out);
         let Session { transport, downs, .. } = &mut sessions[key];
         if transport.is_cut_off {
             // Its turn comes with another path; until then the log keeps what is new.
             return Progress::Done;
         }
-        let progress = downs.send(stream, transport, &mut io);
+        let progress = match what {
+            What::All => downs.send(None, transport, &mut io),
+            What::Stream(stream) => downs.send(Some(stream), transport, &mut io),
+            What::Sound(streams) => downs.send_sound(streams, transport, &mut io),
+        };
         let is_report_due = downs.report_at() <= now;
         match progress {
             Progress::Later(at) => drop(self.wheel.insert(at, Timer::Paced(key))),

@@ -8,6 +8,7 @@ mod places;
 mod reports;
 mod sessions;
 mod sound;
+mod speakers;
 mod temporal_layers;
 mod turns;
 mod what_passes;
