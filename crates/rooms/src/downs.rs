@@ -78,6 +78,9 @@ const WANTED_MAX: usize = 256;
 /// What a peer takes of a track is said each second or so. What was not said again for so long does not count.
 const REMB_KEPT: Duration = Duration::from_secs(4);
 
+/// Sound of less than that is silence, of which Opus sends a packet each 400 ms (DTX, RFC 6716 §2.1.9).
+const SPEAKS_MIN: Bitrate = Bitrate::from_kbps(8);
+
 /// SSRCs under which one session is ever sent anything: a member that changes what it watches each second has enough for some
 /// nine hours. Whoever needs more has to come anew, with other keys.
 const SSRCS_MAX: usize = 65_536;
@@ -174,11 +177,17 @@ impl Downs {
         self.tracks[self.order.range(MediaKind::Audio, Some(stream))].iter().any(|down| !down.is_held())
     }
 
-    /// Whether it gets sound that is on now of another stream than that one, too.
+    /// Streams of which it gets the sound.
+    pub fn heard(&self) -> impl Iterator<Item = usize> {
+        let sounds = &self.tracks[self.order.range(MediaKind::Audio, None)];
+        sounds.iter().filter(|down| !down.is_held()).map(|down| down.stream)
+    }
+
+    /// Whether it gets sound of another stream than that one, too, in which somebody speaks now.
     pub fn hears_another(&self, stream: usize, streams: &Slab<Stream>, now: Instant) -> bool {
         let sounds = self.tracks[self.order.range(MediaKind::Audio, None)].iter();
         let mut others = sounds.filter(|down| down.stream != stream && !down.is_held());
-        others.any(|down| down.track(streams).is_flowing(now))
+        others.any(|down| down.track(streams).rate(0, now) >= SPEAKS_MIN)
     }
 
     /// Key of one of the streams that are watched.

@@ -656,7 +656,7 @@ impl Product for Rooms {
                 Timer::Paced(key) => self.queue_due(key),
                 Timer::Keyframe(wanted) => self.handle_keyframe_timeout(now, wanted),
                 Timer::Gather(stream) => self.handle_gather_timeout(now, stream),
-                Timer::Speakers => self.handle_speakers_timeout(),
+                Timer::Speakers => self.handle_speakers_timeout(now),
                 Timer::Observe => {
                     if self.observer.look(now, &mut self.streams, &mut self.events) {
                         self.wheel.insert(now + observer::INTERVAL, Timer::Observe);
@@ -682,7 +682,7 @@ impl Product for Rooms {
         while let Some(&turn) = self.turns.front() {
             let progress = match turn {
                 Turn::Stream(stream) => self.serve_stream(now, stream, out),
-                Turn::Speakers => self.serve_speakers(now, out),
+                Turn::Speakers(round) => self.serve_speakers(now, round, out),
                 Turn::Due => self.serve_due(now, out),
             };
             self.turns.pop_front();

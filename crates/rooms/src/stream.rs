@@ -56,8 +56,10 @@ pub struct Stream {
     pub gathered: Gathered,
     /// A layer has begun since viewers chose among them.
     pub has_new_layer: bool,
-    /// When it was last looked whether its listeners hear another stream as well, and whether they did.
-    pub company: (Option<Instant>, bool),
+    /// Until when its listeners are taken to hear another stream as well, or none; `None`: nothing has come yet.
+    pub company: Option<(Instant, bool)>,
+    /// Whether sound of it waits for that of others.
+    pub speaking: Speaking,
 }
 
 /// A round serves each viewer of a stream once with all that it has not had yet.
@@ -94,6 +96,23 @@ pub enum WaitsFor {
     /// Sound, for the next picture.
     #[default]
     Picture,
+}
+
+/// Whether sound of a stream waits for that of others (`Rooms::speakers`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaking {
+    /// All has gone out.
+    Not,
+    /// It waits until then.
+    Waiting {
+        /// No longer than that.
+        until: Instant,
+    },
+    /// It goes out now.
+    Going {
+        /// More came meanwhile.
+        has_more: bool,
+    },
 }
 
 /// One track of a stream.
@@ -180,7 +199,8 @@ impl Stream {
             picture_at: None,
             gathered: Gathered::default(),
             has_new_layer: false,
-            company: (None, false),
+            company: None,
+            speaking: Speaking::Not,
         }
     }
 
@@ -194,6 +214,9 @@ impl Stream {
         let Some(track) = self.tracks.get_mut(usize::from(start.track)) else { return };
         let has_others = track.layers.len() > 1;
         let Some(layer) = track.layers.get_mut(usize::from(start.layer)) else { return };
+        if layer.log.epoch() != start.epoch {
+            self.company = None;
+        }
         self.has_new_layer |= layer.push(start.epoch, meta, extensions, payload) && has_others;
         // What was lost and comes again may be all that a frame lacks.
         let is_late = layer.log.newest() != Some(meta.seq);
@@ -275,9 +298,19 @@ impl Stream {
         }
     }
 
+    /// Whether many watch it here.
+    pub fn has_many_viewers(&self) -> bool {
+        self.viewers.len() >= MANY
+    }
+
     /// Whether sending to all who want it costs much.
     pub fn has_many_readers(&self) -> bool {
-        self.viewers.len() >= MANY || !self.mirrors.is_empty()
+        self.has_many_viewers() || !self.mirrors.is_empty()
+    }
+
+    /// Whether sound of it waits for that of others.
+    pub fn waits(&self) -> bool {
+        matches!(self.speaking, Speaking::Waiting { .. })
     }
 
     /// Whether somebody who watches here gets what comes.
@@ -285,9 +318,10 @@ impl Stream {
         self.holding < self.viewers.len()
     }
 
-    /// Bytes of the last packet of its first track.
-    pub fn last_len(&self) -> usize {
-        let log = self.tracks.first().and_then(|track| track.layers.first()).map(|layer| &layer.log);
+    /// Bytes of the last packet of its sound.
+    pub fn last_sound_len(&self) -> usize {
+        let sound = self.tracks.iter().find(|track| track.spec.codec.kind() == MediaKind::Audio);
+        let log = sound.and_then(|track| track.layers.first()).map(|layer| &layer.log);
         let last = log.and_then(|log| log.at(log.head().checked_sub(1)?));
         last.map_or(0, |packet| packet.extensions.len() + packet.payload.len())
     }

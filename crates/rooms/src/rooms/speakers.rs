@@ -2,16 +2,20 @@
 //!
 //! Where each track is a stream of its own, as in LiveKit's rooms, a speaker's packet alone would be a send for every
 //! listener. So it waits `Settings::gather_speakers` at most for those of others whom its listeners hear as well. Then these
-//! get the packets of all, listener by listener, the longest first: so every run of equal ones takes a shorter one behind it.
+//! get the packets of all in a round, listener by listener, the longest first: so every run of equal ones takes a shorter one
+//! behind it.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use slab::Slab;
 use wire::Outbox;
 
 use super::turns::{Turn, What};
 use super::{Rooms, Timer};
 use crate::down_track::Progress;
+use crate::stream::Speaking;
 
 /// How often it is looked whether the listeners of a stream hear another as well.
 const LOOK: Duration = Duration::from_secs(1);
@@ -19,36 +23,49 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Listeners of a stream who tell what is heard with it. Who speaks hears all but himself, so one is not enough.
 const ASKED: usize = 2;
 
+/// Viewers of a stream that are looked at for some who hear it.
+const LOOKED_AT: usize = 16;
+
 /// What came of speakers and waits for that of others, and what of it goes out now.
 #[derive(Debug, Default)]
 pub(super) struct Speakers {
-    /// Streams of which something came, and until when it waits; the first is the next.
-    waiting: Vec<(Instant, usize)>,
-    /// Whether there is a timer for it.
+    /// Streams of which something came, and until when it waits, in order. One that went with others is among them still.
+    waiting: VecDeque<(Instant, usize)>,
+    /// Whether there is a timer for the first.
     is_timed: bool,
-    /// Those that go out together.
-    together: Vec<usize>,
-    /// Who gets them, each once, and how many of these have them already.
+    rounds: Slab<Round>,
+    /// Rounds that are over; their memory is used again.
+    spare: Vec<Round>,
+    /// By sessions' keys: the number of the last round that it is in.
+    seen: Vec<u64>,
+    round_count: u64,
+    /// Streams of which something came that other workers have not been sent.
+    unposted: Vec<usize>,
+}
+
+/// Streams of which the sound goes out together, to whom, and how many of these have it.
+#[derive(Debug, Default)]
+struct Round {
+    streams: Vec<usize>,
     listeners: Vec<usize>,
     served: usize,
-    /// By sessions' keys: the number of the last round in which it was among the listeners.
-    rounds: Vec<u64>,
-    round: u64,
 }
 
 impl Speakers {
     /// The stream is closed.
     pub(super) fn forget(&mut self, stream: usize) {
         self.waiting.retain(|(_, waiting)| *waiting != stream);
-        self.together.retain(|going| *going != stream);
+        self.unposted.retain(|unposted| *unposted != stream);
+        self.rounds.iter_mut().for_each(|(_, round)| round.streams.retain(|going| *going != stream));
     }
 
-    fn add_listener(&mut self, session: usize) {
-        if self.rounds.len() <= session {
-            self.rounds.resize(session + 1, 0);
+    /// Takes a session among the listeners of the newest round, where it is not yet.
+    fn add_listener(&mut self, listeners: &mut Vec<usize>, session: usize) {
+        if self.seen.len() <= session {
+            self.seen.resize(session + 1, 0);
         }
-        if std::mem::replace(&mut self.rounds[session], self.round) != self.round {
-            self.listeners.push(session);
+        if std::mem::replace(&mut self.seen[session], self.round_count) != self.round_count {
+            listeners.push(session);
         }
     }
 }
@@ -56,101 +73,121 @@ impl Speakers {
 impl Rooms {
     /// Sound came of a stream that has no picture: it waits for that of others, where its listeners hear some.
     pub(super) fn gather_speaker(&mut self, now: Instant, key: usize) {
-        let patience = self.settings.gather_speakers;
+        let may_wait = !self.settings.gather_speakers.is_zero() && !self.settings.gather.is_zero();
         let stream = &self.streams[key];
-        let may_wait = !patience.is_zero() && !self.settings.gather.is_zero();
-        if !may_wait || !stream.is_wanted() || !stream.has_many_readers() || !self.has_company(now, key) {
+        if !may_wait || !stream.is_wanted() || !stream.has_many_viewers() || !self.has_company(now, key) {
             return self.queue_stream(key);
         }
         // Each worker gathers for its own.
-        self.streams[key].post_batches(&mut self.posts);
-        if !self.speakers.waiting.iter().any(|(_, waiting)| *waiting == key) {
-            self.speakers.waiting.push((now + patience, key));
+        if self.speakers.unposted.last() != Some(&key) {
+            self.speakers.unposted.push(key);
         }
+        match self.streams[key].speaking {
+            Speaking::Going { .. } => self.streams[key].speaking = Speaking::Going { has_more: true },
+            Speaking::Waiting { .. } => {}
+            Speaking::Not => self.wait_for_others(now, key),
+        }
+    }
+
+    fn wait_for_others(&mut self, now: Instant, key: usize) {
+        let until = now + self.settings.gather_speakers;
+        self.streams[key].speaking = Speaking::Waiting { until };
+        self.speakers.waiting.push_back((until, key));
         self.set_speakers_timer();
     }
 
     fn set_speakers_timer(&mut self) {
         let Speakers { waiting, is_timed, .. } = &mut self.speakers;
-        if let Some((until, _)) = waiting.first()
+        if let Some((until, _)) = waiting.front()
             && !std::mem::replace(is_timed, true)
         {
             self.wheel.insert(*until, Timer::Speakers);
         }
     }
 
-    /// Whether who hears this stream hears another at the same time, as far as two listeners tell.
+    /// Whether who hears this stream hears another at the same time, as far as two listeners tell. What comes first of a stream
+    /// waits for nothing: its listeners begin with it.
     fn has_company(&mut self, now: Instant, key: usize) -> bool {
-        let stream = &self.streams[key];
-        let (looked_at, had_company) = stream.company;
-        if looked_at.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
-            return had_company;
-        }
-        let mut asked = stream.viewers.iter().take(ASKED).map(|listener| &self.sessions[*listener].downs);
-        let has_company = asked.any(|downs| downs.hears_another(key, &self.streams, now));
-        self.streams[key].company = (Some(now), has_company);
+        let company = self.streams[key].company;
+        let has_company = match company {
+            Some((until, has_company)) if now < until => return has_company,
+            Some(_) => {
+                let mut asked = self.asked(key).map(|listener| &self.sessions[listener].downs);
+                asked.any(|downs| downs.hears_another(key, &self.streams, now))
+            }
+            None => false,
+        };
+        self.streams[key].company = Some((company.map_or(now, |_| now + LOOK), has_company));
         has_company
     }
 
-    /// The first that wait have waited for long enough.
-    pub(super) fn handle_speakers_timeout(&mut self) {
-        self.speakers.is_timed = false;
-        if !self.turns.contains(&Turn::Speakers) {
-            self.turns.push_back(Turn::Speakers);
-        }
+    /// The first who hear a stream.
+    fn asked(&self, key: usize) -> impl Iterator<Item = usize> {
+        let viewers = self.streams[key].viewers.iter().take(LOOKED_AT).copied();
+        viewers.filter(move |viewer| self.sessions[*viewer].downs.hears(key)).take(ASKED)
     }
 
-    /// Sends listeners what they have not had of speakers whose time has come, and of those who are heard with them.
-    pub(super) fn serve_speakers(&mut self, now: Instant, out: &mut Outbox) -> Progress {
-        while self.gather_listeners(now) {
-            let together = std::mem::take(&mut self.speakers.together);
-            let progress = self.serve_listeners(now, &together, out);
-            self.speakers.together = together;
-            if progress == Progress::Full {
-                return progress;
+    /// The first that wait have waited for long enough: these go out, each with those who are heard with it.
+    pub(super) fn handle_speakers_timeout(&mut self, now: Instant) {
+        self.speakers.is_timed = false;
+        while let Some((until, key)) = self.speakers.waiting.pop_front_if(|(until, _)| *until <= now) {
+            if self.streams[key].speaking == (Speaking::Waiting { until }) {
+                self.begin_round(key);
             }
         }
         self.set_speakers_timer();
-        Progress::Done
     }
 
-    fn serve_listeners(&mut self, now: Instant, together: &[usize], out: &mut Outbox) -> Progress {
-        while let Some(&listener) = self.speakers.listeners.get(self.speakers.served) {
+    fn begin_round(&mut self, first: usize) {
+        let mut round = self.speakers.spare.pop().unwrap_or_default();
+        round.streams.push(first);
+        for listener in self.asked(first) {
+            round.streams.extend(self.sessions[listener].downs.heard().filter(|stream| self.streams[*stream].waits()));
+        }
+        round.streams.sort_unstable();
+        round.streams.dedup();
+        round.streams.sort_by_key(|stream| Reverse(self.streams[*stream].last_sound_len()));
+        self.speakers.round_count += 1;
+        let Round { streams, listeners, .. } = &mut round;
+        for &stream in streams.iter() {
+            self.streams[stream].speaking = Speaking::Going { has_more: false };
+            for &listener in &self.streams[stream].viewers {
+                self.speakers.add_listener(listeners, listener);
+            }
+        }
+        self.turns.push_back(Turn::Speakers(self.speakers.rounds.insert(round)));
+    }
+
+    /// Sends the listeners of a round what they have not had of its streams.
+    pub(super) fn serve_speakers(&mut self, now: Instant, key: usize, out: &mut Outbox) -> Progress {
+        let mut round = std::mem::take(&mut self.speakers.rounds[key]);
+        while let Some(&listener) = round.listeners.get(round.served) {
+            // It may have left since the round began.
             let is_there = self.sessions.contains(listener);
-            if is_there && self.send_to(now, listener, What::Sound(together), out) == Progress::Full {
+            if is_there && self.send_to(now, listener, What::Sound(&round.streams), out) == Progress::Full {
+                self.speakers.rounds[key] = round;
                 return Progress::Full;
             }
-            self.speakers.served += 1;
+            round.served += 1;
         }
+        self.speakers.rounds.remove(key);
+        for stream in round.streams.drain(..) {
+            let has_more = self.streams[stream].speaking == Speaking::Going { has_more: true };
+            self.streams[stream].speaking = Speaking::Not;
+            if has_more {
+                self.wait_for_others(now, stream);
+            }
+        }
+        round.listeners.clear();
+        round.served = 0;
+        self.speakers.spare.push(round);
         Progress::Done
     }
 
-    /// Finds who gets what next; false when nobody does for now.
-    fn gather_listeners(&mut self, now: Instant) -> bool {
-        let Rooms { speakers, sessions, streams, .. } = self;
-        if speakers.served < speakers.listeners.len() {
-            return true;
+    /// Hands what waits here over to other workers.
+    pub(super) fn post_speakers(&mut self) {
+        for stream in self.speakers.unposted.drain(..) {
+            self.streams[stream].post_batches(&mut self.posts);
         }
-        let Some(&(_, first)) = speakers.waiting.first().filter(|(until, _)| *until <= now) else { return false };
-        let asked = &streams[first].viewers;
-        let asked = &asked[..asked.len().min(ASKED)];
-        let is_heard = |stream| asked.iter().any(|listener| sessions[*listener].downs.hears(stream));
-        speakers.together.clear();
-        speakers.waiting.retain(|(_, stream)| {
-            let goes = *stream == first || is_heard(*stream);
-            if goes {
-                speakers.together.push(*stream);
-            }
-            !goes
-        });
-        speakers.together.sort_by_key(|stream| Reverse(streams[*stream].last_len()));
-        (speakers.round, speakers.served) = (speakers.round + 1, 0);
-        speakers.listeners.clear();
-        let together = std::mem::take(&mut speakers.together);
-        for listener in together.iter().flat_map(|stream| &streams[*stream].viewers) {
-            speakers.add_listener(*listener);
-        }
-        speakers.together = together;
-        true
     }
 }

@@ -17,8 +17,8 @@ use crate::stream::WaitsFor;
 pub(super) enum Turn {
     /// Packets of this stream came that not all viewers have had.
     Stream(usize),
-    /// What speakers said, to all who hear several of them.
-    Speakers,
+    /// What several speakers said: a round of `Rooms::speakers`.
+    Speakers(usize),
     /// The sessions of `Rooms::due`.
     Due,
 }
@@ -179,6 +179,7 @@ impl Rooms {
 
     /// Hands what was gathered for other workers over, before the viewers here are served.
     pub(super) fn post_batches(&mut self) {
+        self.post_speakers();
         for turn in &self.turns {
             let Turn::Stream(key) = *turn else { continue };
             let stream = &mut self.streams[key];

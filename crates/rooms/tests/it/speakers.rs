@@ -283,3 +283,120 @@ fn other_workers_get_it_at_once_and_gather_it_themselves() {
     let sent = there.after(11 * MS);
     assert_eq!(heard(10, &sent), [ssrc(10, 1), ssrc(10, 2)]);
 }
+
+/// Time passes, and the rooms write what one outbox takes.
+fn turn_after(meeting: &mut Meeting, time: Duration) -> (Vec<(SocketAddr, Vec<u8>)>, bool) {
+    meeting.world.now += time;
+    meeting.world.rooms.handle_timeout(meeting.world.now, &mut meeting.world.out);
+    meeting.world.turn()
+}
+
+#[test]
+fn streams_and_listeners_may_go_in_mid_round() {
+    let mut meeting = Meeting::under_way(30, &[1, 2, 3]);
+    meeting.world.out = Outbox::new(5_000);
+    [1, 2, 3].into_iter().for_each(|speaker| meeting.speak(speaker, 80));
+    let (mut sent, has_more) = turn_after(&mut meeting, 11 * MS);
+    assert!(has_more && heard(29, &sent).is_empty(), "the last have nothing yet");
+    meeting.world.command(Command::CloseStream(StreamId(1)));
+    for gone in [28, 30] {
+        meeting.world.command(Command::RemoveSession(session(gone)));
+    }
+    // Whoever comes has the places of those who went.
+    meeting.world.add_member(session(31));
+    let sound = TrackSpec { codec: Codec::Opus, profile: Default::default(), rids: Vec::new() };
+    meeting.world.command(Command::OpenStream(StreamSpec { id: StreamId(31), tracks: vec![sound] }));
+    sent.extend(meeting.sent());
+    sent.extend(meeting.after(11 * MS));
+    assert_eq!(heard(29, &sent), [ssrc(29, 2), ssrc(29, 3)]);
+    assert_eq!((heard(28, &sent), heard(30, &sent), heard(31, &sent)), (vec![], vec![], vec![]));
+    meeting.speak(2, 80);
+    assert_eq!(heard(29, &meeting.after(11 * MS)), [ssrc(29, 2)], "it goes on");
+}
+
+/// Members 1 to 15 hear speakers 1 and 2, and 16 to 30 hear 16 and 17.
+fn two_rooms() -> Meeting {
+    let mut meeting = Meeting::under_way(30, &[1, 2, 16, 17]);
+    for (listener, speaker) in (1..=30).flat_map(|listener| (1..=30).map(move |speaker| (listener, speaker))) {
+        if (listener <= 15) != (speaker <= 15) {
+            meeting.world.command(Command::Unwatch { session: session(listener), stream: StreamId(speaker) });
+        }
+    }
+    meeting.sent();
+    meeting.talk(&[1, 2, 16, 17]);
+    meeting
+}
+
+#[test]
+fn one_that_says_very_much_holds_up_no_other_room() {
+    let mut meeting = two_rooms();
+    meeting.world.out = Outbox::new(5_000);
+    (0..500).for_each(|_| meeting.speak(1, 80));
+    [2, 16, 17].into_iter().for_each(|speaker| meeting.speak(speaker, 80));
+    let mut turns = 0;
+    let mut sent = Vec::new();
+    while heard(30, &sent).len() < 2 {
+        let (part, has_more) = turn_after(&mut meeting, if turns == 0 { 11 * MS } else { Duration::ZERO });
+        assert!(has_more, "the first room is not through");
+        sent.extend(part);
+        turns += 1;
+        assert!(turns < 5, "its turn comes after each outbox of the other room's");
+    }
+}
+
+#[test]
+fn what_comes_first_of_a_microphone_goes_out_at_once() {
+    let mut meeting = Meeting::under_way(10, &[1, 2]);
+    meeting.speak(3, 80);
+    assert_eq!(heard(10, &meeting.sent()), [ssrc(10, 3)]);
+    meeting.speak(3, 80);
+    assert!(meeting.sent().is_empty());
+}
+
+#[test]
+fn silence_is_no_company() {
+    let mut meeting = Meeting::new(10);
+    for round in 0..120 {
+        meeting.speak(1, 80);
+        // As with DTX.
+        if round % 20 == 0 {
+            meeting.speak(2, 3);
+        }
+        assert_eq!(heard(10, &meeting.sent()).first(), Some(&ssrc(10, 1)), "round {round}");
+        meeting.after(20 * MS);
+    }
+}
+
+#[test]
+fn those_who_hear_nobody_else_do_not_speak_for_all() {
+    let mut meeting = Meeting::new(12);
+    for listener in 1..=3 {
+        for speaker in (1..=12).filter(|speaker| *speaker != listener) {
+            let (session, stream) = (session(listener), StreamId(speaker));
+            meeting.world.command(Command::Pause { session, stream, on: true });
+        }
+    }
+    meeting.talk(&[11, 12]);
+    meeting.speak(11, 80);
+    meeting.speak(12, 80);
+    assert!(meeting.sent().is_empty());
+    assert_eq!(heard(10, &meeting.after(11 * MS)), [ssrc(10, 11), ssrc(10, 12)]);
+}
+
+#[test]
+fn few_here_wait_for_nothing_and_other_workers_get_what_came_together_in_one_batch() {
+    let mut few = Meeting::under_way(5, &[1, 2]);
+    few.world.command(Command::Mirror { stream: StreamId(1), to: WorkerId(1), on: true });
+    few.sent();
+    few.speak(1, 80);
+    assert_eq!(heard(5, &few.sent()), [ssrc(5, 1)]);
+
+    let mut many = Meeting::under_way(10, &[1, 2]);
+    many.world.command(Command::Mirror { stream: StreamId(1), to: WorkerId(1), on: true });
+    many.sent();
+    while many.world.rooms.poll_post().is_some() {}
+    (0..3).for_each(|_| many.speak(1, 80));
+    assert!(many.sent().is_empty());
+    let posts = std::iter::from_fn(|| many.world.rooms.poll_post());
+    assert_eq!(posts.count(), 1);
+}
