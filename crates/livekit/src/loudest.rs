@@ -4,11 +4,13 @@
 //! which no more. As long as there are places everybody is heard; then who is clearly louder takes the place of who is least loud.
 //! Silence counts by and by, so that nobody loses his place between two words, and who has just got one keeps it for a second, so
 //! that a cough does not take it from a speaker twice.
+//! Nobody has two places: further microphones of a participant stand aside until they are louder than the one that is heard.
 //! Cost: a look at those that are heard for each level of one that is not.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::directory::Number;
 use crate::media::{Request, TrackId};
 
 /// So much louder is clearly louder, in dB.
@@ -26,12 +28,14 @@ pub(crate) struct Loudest {
     /// 0: all are heard.
     places: usize,
     microphones: BTreeMap<TrackId, Microphone>,
+    /// Those that are heard, one of a participant at most, and since when.
+    heard: Vec<(TrackId, Instant)>,
 }
 
 #[derive(Debug)]
 struct Microphone {
-    /// Since when, where it is.
-    heard_since: Option<Instant>,
+    /// Whose it is.
+    of: Number,
     /// In dB below full scale, when it was last louder than what was left of before.
     level: f32,
     at: Instant,
@@ -46,17 +50,19 @@ impl Microphone {
 
 impl Loudest {
     pub(crate) fn new(places: usize) -> Self {
-        Loudest { places, microphones: BTreeMap::new() }
+        Loudest { places, microphones: BTreeMap::new(), heard: Vec::new() }
     }
 
-    /// A microphone that has come: whether it is heard.
-    pub(crate) fn add(&mut self, track: TrackId, now: Instant) -> Option<Request> {
+    /// A participant's microphone has come: whether it is heard.
+    pub(crate) fn add(&mut self, track: TrackId, of: Number, now: Instant) -> Option<Request> {
         if self.places == 0 {
             return None;
         }
-        let is_heard = self.heard().count() < self.places;
-        let heard_since = is_heard.then_some(now);
-        self.microphones.insert(track, Microphone { heard_since, level: SILENCE, at: now });
+        self.microphones.insert(track, Microphone { of, level: SILENCE, at: now });
+        let is_heard = self.heard.len() < self.places && self.heard_of(of).is_none();
+        if is_heard {
+            self.heard.push((track, now));
+        }
         Some(Request::Quiet { track, is_quiet: !is_heard })
     }
 
@@ -65,34 +71,44 @@ impl Loudest {
         let microphone = self.microphones.get_mut(&track)?;
         let level = microphone.level(now).min(level_dbov.into());
         (microphone.level, microphone.at) = (level, now);
-        if microphone.heard_since.is_some() {
+        let of = microphone.of;
+        if self.heard.iter().any(|(heard, _)| *heard == track) {
             return None;
         }
-        let may_lose = self.heard().filter(|(_, since, _)| now.saturating_duration_since(*since) >= KEPT);
-        let levels = may_lose.map(|(other, _, microphone)| (other, microphone.level(now)));
-        let (other, quietest) = levels.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        let own = self.heard_of(of);
+        let may_lose = (0..self.heard.len()).filter(|place| {
+            let (other, since) = self.heard[*place];
+            now.saturating_duration_since(since) >= KEPT && own.is_none_or(|own| own == other)
+        });
+        let levels = may_lose.map(|place| (place, self.level_of(self.heard[place].0, now)));
+        let (place, quietest) = levels.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
         if level + MARGIN > quietest {
             return None;
         }
-        Some([self.hear(other, None), self.hear(track, Some(now))])
+        let (other, _) = std::mem::replace(&mut self.heard[place], (track, now));
+        Some([(other, true), (track, false)].map(|(track, is_quiet)| Request::Quiet { track, is_quiet }))
     }
 
     /// A microphone that has gone: who is heard in its place.
     pub(crate) fn remove(&mut self, track: TrackId, now: Instant) -> Option<Request> {
-        self.microphones.remove(&track)?.heard_since?;
-        let waiting = self.microphones.iter().filter(|(_, microphone)| microphone.heard_since.is_none());
+        self.microphones.remove(&track);
+        let place = self.heard.iter().position(|(heard, _)| *heard == track)?;
+        self.heard.remove(place);
+        let waiting = self.microphones.iter().filter(|(_, microphone)| self.heard_of(microphone.of).is_none());
         let levels = waiting.map(|(track, microphone)| (*track, microphone.level(now)));
         let (next, _) = levels.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-        Some(self.hear(next, Some(now)))
+        self.heard.push((next, now));
+        Some(Request::Quiet { track: next, is_quiet: false })
     }
 
-    fn heard(&self) -> impl Iterator<Item = (TrackId, Instant, &Microphone)> {
-        self.microphones.iter().filter_map(|(track, microphone)| Some((*track, microphone.heard_since?, microphone)))
+    /// Which of a participant's microphones is heard.
+    fn heard_of(&self, of: Number) -> Option<TrackId> {
+        let heard = self.heard.iter().map(|(track, _)| *track);
+        heard.into_iter().find(|track| self.microphones.get(track).is_some_and(|microphone| microphone.of == of))
     }
 
-    fn hear(&mut self, track: TrackId, since: Option<Instant>) -> Request {
-        self.microphones.entry(track).and_modify(|microphone| microphone.heard_since = since);
-        Request::Quiet { track, is_quiet: since.is_none() }
+    fn level_of(&self, track: TrackId, now: Instant) -> f32 {
+        self.microphones.get(&track).map_or(SILENCE, |microphone| microphone.level(now))
     }
 }
 
@@ -113,7 +129,7 @@ mod tests {
             let mut lab =
                 Lab { loudest: Loudest::new(places), now: Instant::now(), heard: (1..=microphones).collect() };
             for track in 1..=microphones {
-                let told = lab.loudest.add(TrackId(track), lab.now);
+                let told = lab.loudest.add(TrackId(track), Number(track), lab.now);
                 lab.take(told);
             }
             lab
@@ -198,5 +214,22 @@ mod tests {
         assert_eq!(lab.heard, [2, 4]);
         assert_eq!(lab.loudest.remove(TrackId(1), lab.now), None, "it is gone already");
         assert_eq!(lab.loudest.observe(TrackId(1), 0, lab.now), None);
+    }
+
+    #[test]
+    fn nobody_has_two_places() {
+        let mut lab = Lab::new(2, 3);
+        // A second microphone of the first, and of the third.
+        for (track, of) in [(4, 1), (5, 3)] {
+            let told = lab.loudest.add(TrackId(track), Number(of), lab.now);
+            lab.take(told);
+        }
+        assert_eq!(lab.speak(30, &[(1, 40), (2, 90), (4, 0)]), [2, 4], "his louder one is heard in place of his other");
+        assert_eq!(lab.speak(30, &[(2, 90), (4, 0), (1, 0)]), [2, 4]);
+        // What is left goes to who has none.
+        let told = lab.loudest.remove(TrackId(2), lab.now);
+        lab.heard.retain(|track| *track != 2);
+        lab.take(told);
+        assert_eq!(lab.heard, [3, 4]);
     }
 }

@@ -108,8 +108,8 @@ fn add(room: &mut Room, track: Track, turn: &mut Turn<'_>) {
     room.timers.set_or_clear(Timer::Demand(track.first.media), due);
     let sid = track.info.sid.clone();
     turn.directory.place_track(track.first.media, room.place(track.publisher), &sid);
-    if track.info.source() == TrackSource::Microphone {
-        room.loudest.add(track.first.media, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
+    if track.info.source() == TrackSource::Microphone && track.kind() == Kind::Audio {
+        room.loudest.add(track.first.media, track.publisher, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
     }
     room.tracks.insert(
         sid,

@@ -178,8 +178,8 @@ fn bind(room: &mut Room, who: Number, session: SessionId, sections: &[Section], 
         if info.muted {
             turn.out.media(Request::Mute { track: media, is_muted: true });
         }
-        if info.source() == TrackSource::Microphone {
-            room.loudest.add(media, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
+        if info.source() == TrackSource::Microphone && section.kind == Kind::Audio {
+            room.loudest.add(media, who, turn.now.at).into_iter().for_each(|it| turn.out.media(it));
         }
         let demand = Demand::new([true, false], turn.now.at);
         let due = demand.due().filter(|_| section.kind == Kind::Video);

@@ -484,12 +484,10 @@ fn handle_event(room: &mut Room, who: Number, event: Event, turn: &mut Turn<'_>)
             // Who shows a film does not speak.
             let sid = turn.directory.of_track(track).map(|(_, sid)| sid);
             let of = sid.and_then(|sid| room.tracks.get(sid));
-            if of.is_some_and(|track| track.info.source() == TrackSource::Microphone) {
-                room.loudest
-                    .observe(track, level_dbov, turn.now.at)
-                    .into_iter()
-                    .flatten()
-                    .for_each(|it| turn.out.media(it));
+            if let Some(of) = of.filter(|track| track.info.source() == TrackSource::Microphone) {
+                // Of one that is muted nothing is sent, whatever comes of it.
+                let changes = (!of.info.muted).then(|| room.loudest.observe(track, level_dbov, turn.now.at));
+                changes.flatten().into_iter().flatten().for_each(|it| turn.out.media(it));
                 room.speakers.observe(who, track, level_dbov, over, turn.now.at);
                 room.timers.set_if_none(Timer::Speakers, turn.now.at + limits::SPEAKERS_EVERY);
             }

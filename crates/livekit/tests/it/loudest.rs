@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use livekit::admin::Request as Admin;
 use livekit::media::{Event, Request, TrackId};
-use livekit::proto::{AddTrackRequest, MoveParticipantRequest, TrackSource, TrackType};
+use livekit::proto::signal_request::Message as Signal;
+use livekit::proto::{AddTrackRequest, MoveParticipantRequest, MuteTrackRequest, TrackSource, TrackType};
 use livekit::token::VideoGrant;
 
 use crate::support::{Client, Lab, ROOM, a_join, camera, microphone};
@@ -48,6 +49,29 @@ fn of_more_microphones_than_are_heard_who_speaks_is() {
 
     lab.unpublish(&eve, "mic");
     assert_eq!(changes(&mut lab), [(his, false)]);
+}
+
+#[test]
+fn who_is_muted_takes_no_place_and_nobody_has_two() {
+    let mut lab = Lab::with(|config| config.loudest = 1);
+    let (adam, eve) = (lab.enter("adam"), lab.enter("eve"));
+    publish(&mut lab, &adam, microphone("mic"));
+    let sid = lab.publish(&eve, microphone("mic"));
+    let hers = lab.last_track();
+    lab.advance_seconds(1);
+    changes(&mut lab);
+    let mute = |muted| Signal::Mute(MuteTrackRequest { sid: sid.clone(), muted });
+    lab.say(&eve, mute(true));
+    speak(&mut lab, hers);
+    assert_eq!(changes(&mut lab), []);
+    lab.say(&eve, mute(false));
+    speak(&mut lab, hers);
+    assert_eq!(changes(&mut lab).len(), 2);
+
+    let mut roomy = Lab::with(|config| config.loudest = 3);
+    let eve = roomy.enter("eve");
+    let both = ["one", "two"].map(|cid| publish(&mut roomy, &eve, microphone(cid)));
+    assert_eq!(changes(&mut roomy), [(both[0], false), (both[1], true)]);
 }
 
 #[test]
