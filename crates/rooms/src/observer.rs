@@ -16,7 +16,7 @@ use crate::stream::Stream;
 /// How often it looks.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Levels in one event. Where more streams can be heard, it tells of the loudest.
+/// Levels in one event.
 pub const LEVELS_MAX: usize = 256;
 
 /// Quieter than anything: what the extension has for digital silence.
@@ -63,13 +63,7 @@ impl Observer {
                 events.push_back(Event::Layers { stream: stream.id, flowing });
             }
         }
-        if levels.len() > LEVELS_MAX {
-            levels.sort_unstable_by_key(|level| level.level);
-            levels.truncate(LEVELS_MAX);
-        }
-        if !levels.is_empty() {
-            events.push_back(Event::Levels(levels));
-        }
+        events.extend(levels.chunks(LEVELS_MAX).map(|levels| Event::Levels(levels.to_vec())));
         self.is_awake = !self.streams.is_empty();
         self.is_awake
     }

@@ -248,13 +248,17 @@ fn it_is_told_ten_times_a_second_who_is_heard_and_how_loud() {
 }
 
 #[test]
-fn where_many_are_heard_it_is_told_of_the_loudest() {
+fn however_many_are_heard_it_is_told_of_each() {
     let count = observer::LEVELS_MAX + 10;
     let mut speakers = Speakers::new(count as u32);
     let levels: Vec<Option<u8>> = (0..count).map(|index| Some(if index < 10 { 90 } else { 10 })).collect();
-    let told = levels_in(&speakers.speak(&levels));
-    assert_eq!(told.len(), observer::LEVELS_MAX);
-    assert!(told.iter().all(|(_, level)| *level == 10));
+    let events = speakers.speak(&levels);
+    assert_eq!(levels_in(&events).len(), count);
+    let sizes = events.iter().filter_map(|event| match event {
+        Event::Levels(levels) => Some(levels.len()),
+        _ => None,
+    });
+    assert_eq!(sizes.collect::<Vec<_>>(), [observer::LEVELS_MAX, 10]);
 }
 
 #[test]
