@@ -442,10 +442,15 @@ impl Downs {
     /// Sends nothing of a stream's tracks for now, whatever comes of them, or goes on: with sound at once, with pictures at a
     /// keyframe. The viewer's numbers go on without a gap.
     pub fn hold(&mut self, stream: usize, on: bool, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
+        let mut has_picture = false;
         for down in self.tracks.iter_mut().filter(|down| down.stream == stream) {
             down.hold(now, on);
+            has_picture |= down.kind == MediaKind::Video;
         }
-        self.choose_layers(transport, streams, now);
+        // Of sound there is nothing to choose that could not wait for the next report.
+        if has_picture {
+            self.choose_layers(transport, streams, now);
+        }
     }
 
     /// Chooses for each video track the best layer that is sent, that was asked for, and that its share of the estimate carries

@@ -95,6 +95,8 @@ struct Track {
     is_muted: bool,
     /// Others are louder.
     is_quiet: bool,
+    /// Sessions that count as viewers of it.
+    viewers: BTreeSet<SessionId>,
 }
 
 impl Track {
@@ -346,7 +348,7 @@ impl Stage {
             }
         }
         for stream in entry.entered {
-            self.leave(stream, entry.worker);
+            self.leave(stream, session, entry.worker);
         }
     }
 
@@ -371,8 +373,10 @@ impl Stage {
         entry.choices.retain(|track, _| !new.contains(track) && tracks.iter().any(|down| down.track == *track));
         entry.wanted = tracks;
         for down in &entry.wanted {
-            let Some(Track { stream, media, spread, .. }) = self.tracks.get_mut(&down.track) else { continue };
+            let Some(track) = self.tracks.get_mut(&down.track) else { continue };
+            let Track { stream, media, spread, viewers, .. } = track;
             if entry.entered.insert(*stream) {
+                viewers.insert(session);
                 spread.enter(worker, || spec_of(*stream, media), &mut self.commands);
             }
         }
@@ -507,13 +511,14 @@ impl Stage {
         let worker = entry.worker;
         let left: Vec<StreamId> = entry.entered.extract_if(.., |stream| !kept.contains(stream)).collect();
         for stream in left {
-            self.leave(stream, worker);
+            self.leave(stream, session, worker);
         }
     }
 
-    fn leave(&mut self, stream: StreamId, worker: WorkerId) {
+    fn leave(&mut self, stream: StreamId, session: SessionId, worker: WorkerId) {
         let track = self.by_stream.get(&stream).and_then(|track| self.tracks.get_mut(track));
         if let Some(track) = track {
+            track.viewers.remove(&session);
             track.spread.leave(stream, worker, &mut self.commands);
         }
     }
@@ -533,8 +538,8 @@ impl Stage {
         }
         self.by_stream.insert(stream, track);
         let request = ConferenceRequest::Publish { mid, stream };
-        self.tracks
-            .insert(track, Track { stream, publisher: session, media, spread, is_muted: false, is_quiet: false });
+        let (is_muted, is_quiet, viewers) = (false, false, BTreeSet::new());
+        self.tracks.insert(track, Track { stream, publisher: session, media, spread, is_muted, is_quiet, viewers });
         self.ask(session, request);
     }
 
@@ -555,9 +560,11 @@ impl Stage {
             return;
         }
         let gets = |session: &Session| session.wanted.iter().any(|down| down.track == track);
-        let sessions = self.sessions.iter().filter(|(_, session)| gets(session)).map(|(id, _)| *id);
-        for session in sessions.collect::<Vec<_>>() {
-            self.tell_choice(session, track);
+        let viewers: Vec<SessionId> = entry.viewers.iter().copied().collect();
+        for session in viewers {
+            if self.sessions.get(&session).is_some_and(gets) {
+                self.tell_choice(session, track);
+            }
         }
     }
 
