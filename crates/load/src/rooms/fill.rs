@@ -12,7 +12,8 @@ use super::Run;
 use super::report::{Limits, Report};
 
 /// What is asked for where nothing is said: one packet in a hundred, a fifth of a second, one viewer in a hundred.
-const LIMITS: Limits = Limits { max_loss: Some(0.01), max_p99: Some(200.0), max_frozen: Some(0.01) };
+const LIMITS: Limits =
+    Limits { max_loss: Some(0.01), max_p99: Some(200.0), max_frozen: Some(0.01), may_be_silent: false };
 
 /// What became of it.
 #[derive(Clone, Debug, Default, Serialize)]

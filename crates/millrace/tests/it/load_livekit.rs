@@ -36,6 +36,8 @@ fn of_many_microphones_the_loudest_are_heard_where_so_many_are_asked_for() {
     assert_eq!((report.publishers, report.viewers, report.failed, report.damaged), (30, 2, 0, 0), "{report:?}");
     // Somebody else begins to speak each two seconds: it takes a minute until all were heard.
     assert!(report.packets > 0 && report.silent > 0, "{report:?}");
+    let [asked, not] = [true, false].map(|may_be_silent| load::Limits { may_be_silent, ..load::Limits::default() });
+    assert_eq!((report.failures(&asked).len(), report.failures(&not).len()), (0, 1), "{report:?}");
 }
 
 #[test]
