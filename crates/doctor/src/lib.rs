@@ -5,11 +5,15 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod certificates;
 mod conntrack;
 mod descriptors;
 mod finding;
+mod ports;
 
 pub use buffers::buffer;
+pub use certificates::certificate;
 pub use conntrack::conntrack;
 pub use descriptors::descriptors;
 pub use finding::{Finding, Severity};
+pub use ports::port;
