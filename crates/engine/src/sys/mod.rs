@@ -3,6 +3,7 @@
 //!
 //! Provides:
 //! - `RecvBatch`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
+//! - `card_features`: what a network card does for the kernel (`card`)
 //! - `Epoll`, `Ready`: waiting for descriptors, with nanosecond timeouts (`epoll`)
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
@@ -17,6 +18,7 @@
 
 mod addr;
 mod batch;
+mod card;
 mod epoll;
 mod eventfd;
 mod fixed;
@@ -30,6 +32,7 @@ mod steer;
 mod thread;
 
 pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBatch, SendBatch};
+pub use card::{Feature, card_features};
 pub(crate) use epoll::is_broken;
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub use eventfd::EventFd;
