@@ -4,6 +4,7 @@
 //! Provides:
 //! - `RecvBatch`, `SendBatch`: many UDP messages per call, with GSO, GRO, packet info and ECN (`batch`)
 //! - `card_features`: what a network card does for the kernel (`card`)
+//! - `clock_is_synchronized`: what the kernel says of its clock (`clock`)
 //! - `Epoll`, `Ready`: waiting for descriptors, with nanosecond timeouts (`epoll`)
 //! - `EventFd`: waking a thread that waits for descriptors (`eventfd`)
 //! - `group_socket`, `join_group`: receiving what is sent to groups, also of one source (`group`)
@@ -19,6 +20,7 @@
 mod addr;
 mod batch;
 mod card;
+mod clock;
 mod epoll;
 mod eventfd;
 mod fixed;
@@ -33,6 +35,7 @@ mod thread;
 
 pub use batch::{MESSAGES_MAX, Outgoing, Payload, Received, RecvBatch, SendBatch};
 pub use card::{Feature, card_features};
+pub use clock::clock_is_synchronized;
 pub(crate) use epoll::is_broken;
 pub use epoll::{Epoll, Interest, Ready, wait_readable, wait_writable};
 pub use eventfd::EventFd;
