@@ -66,7 +66,7 @@ pub(crate) fn links_max(files: u64, listeners: usize, others: usize) -> usize {
 }
 
 /// Open files that are no connections: sockets of workers, titles, parts in the disk cache.
-const FILES_RESERVED: usize = 1_024;
+pub(crate) const FILES_RESERVED: usize = 1_024;
 
 fn has_ipv6() -> bool {
     UdpSocket::bind("[::1]:0").is_ok()

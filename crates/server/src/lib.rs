@@ -15,6 +15,7 @@ pub mod http;
 pub mod import;
 pub mod livekit;
 pub mod machine;
+pub mod needs;
 pub mod owner;
 pub mod plane;
 pub mod pump;
