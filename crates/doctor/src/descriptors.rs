@@ -1,21 +1,32 @@
 //! Whether the process may have as many files open as its settings ask for.
 
-use crate::{Finding, Severity};
+use crate::{Files, Finding, Severity};
 
 /// Open files without which workers, titles and HTTP hardly fit.
 const LEAST: u64 = 1_024;
 
-/// Looks at the limit up to which the server raises its own, the hard one, where `wanted` may be open at once.
-pub fn descriptors(soft: u64, hard: u64, wanted: u64) -> Finding {
-    let mend = || Some(format!("ulimit -Hn {wanted}; with systemd: LimitNOFILE={wanted}"));
+/// Looks at the limit up to which the server raises its own, the hard one.
+pub fn descriptors(soft: u64, hard: u64, files: Files) -> Finding {
+    let Files { needed, wanted } = files;
+    let mend = |count: u64| Some(format!("ulimit -n {count}, or with systemd: LimitNOFILE={count}"));
     let (severity, says, mend) = match hard {
-        hard if hard < LEAST => (Severity::Fault, format!("{hard} open files are too few to serve with"), mend()),
-        hard if hard < wanted => {
-            (Severity::Warning, format!("settings allow {wanted} open files, the system {hard}"), mend())
+        hard if hard < LEAST => {
+            (Severity::Fault, format!("{hard} open files are too few to serve with"), mend(needed.max(LEAST)))
         }
+        hard if hard < needed => (
+            Severity::Warning,
+            format!("the settings allow clients who take {needed} open files, and the system allows {hard}"),
+            mend(needed),
+        ),
+        hard if hard < wanted => (
+            Severity::Note,
+            format!("of {wanted} files that would be open with all the media over TCP that is allowed, {hard} may be"),
+            mend(wanted),
+        ),
         _ => (Severity::Ok, format!("{wanted} files may be open"), None),
     };
-    Finding { check: "descriptors", severity, says, seen: format!("getrlimit(RLIMIT_NOFILE): {soft}, {hard}"), mend }
+    let seen = format!("getrlimit(RLIMIT_NOFILE): {soft}, up to {hard}");
+    Finding { check: "descriptors", severity, says, seen, mend }
 }
 
 #[cfg(test)]
@@ -24,8 +35,10 @@ mod tests {
 
     #[test]
     fn few_open_files_are_a_warning_and_very_few_a_fault() {
-        assert_eq!(descriptors(256, 256, 12_000).severity, Severity::Fault);
-        assert_eq!(descriptors(1_024, 4_096, 12_000).severity, Severity::Warning);
-        assert_eq!(descriptors(1_024, 20_000, 12_000).severity, Severity::Ok, "the server raises the soft one");
+        let at = |soft, hard| descriptors(soft, hard, Files { needed: 12_000, wanted: 50_000 }).severity;
+        assert_eq!(at(256, 256), Severity::Fault);
+        assert_eq!(at(1_024, 4_096), Severity::Warning);
+        assert_eq!(at(1_024, 20_000), Severity::Note);
+        assert_eq!(at(1_024, 60_000), Severity::Ok, "the server raises the soft one");
     }
 }

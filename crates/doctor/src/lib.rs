@@ -1,7 +1,7 @@
 //! What of a host will hurt the server, how that is known, and what mends it.
 //!
-//! In: what files of the kernel say, and what the server asks for. Out: findings, which are plain values. The checks read
-//! nothing themselves, so each fault can be made up in a test.
+//! In: what the server asks for, and what the kernel says (`host` reads it). Out: findings, which are plain values. The checks
+//! themselves read nothing, so each fault can be made up in a test.
 #![forbid(unsafe_code)]
 
 mod buffers;
@@ -10,6 +10,7 @@ mod conntrack;
 mod descriptors;
 mod finding;
 mod ports;
+mod wants;
 
 pub use buffers::buffer;
 pub use certificates::certificate;
@@ -17,3 +18,4 @@ pub use conntrack::conntrack;
 pub use descriptors::descriptors;
 pub use finding::{Finding, Severity};
 pub use ports::port;
+pub use wants::{Files, Listen, Wants};
