@@ -9,6 +9,7 @@ mod certificates;
 mod conntrack;
 mod descriptors;
 mod finding;
+pub mod host;
 mod ports;
 mod wants;
 
