@@ -10,7 +10,9 @@ mod conntrack;
 mod descriptors;
 mod finding;
 pub mod host;
+mod offloads;
 mod ports;
+mod splitting;
 mod wants;
 
 pub use buffers::buffer;
@@ -18,5 +20,7 @@ pub use certificates::certificate;
 pub use conntrack::conntrack;
 pub use descriptors::descriptors;
 pub use finding::{Finding, Severity};
+pub use offloads::offloads;
 pub use ports::port;
+pub use splitting::splitting;
 pub use wants::{Files, Listen, Wants};
