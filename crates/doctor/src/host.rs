@@ -1,6 +1,8 @@
 //! Reads what is judged: files of the kernel, answers of its calls. What cannot be read is `None`, and no fault.
 
 pub mod flows;
+pub mod holders;
+pub mod ports;
 pub mod sockets;
 
 use std::fs;

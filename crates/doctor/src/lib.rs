@@ -21,6 +21,6 @@ pub use conntrack::conntrack;
 pub use descriptors::descriptors;
 pub use finding::{Finding, Severity};
 pub use offloads::offloads;
-pub use ports::port;
+pub use ports::{held, is_ours, port};
 pub use splitting::splitting;
 pub use wants::{Files, Listen, Wants};
