@@ -2,6 +2,7 @@
 
 pub mod flows;
 pub mod holders;
+pub mod netlink;
 pub mod ports;
 pub mod sockets;
 

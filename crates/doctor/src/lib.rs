@@ -12,6 +12,7 @@ mod finding;
 pub mod host;
 mod offloads;
 mod ports;
+mod queues;
 mod splitting;
 mod wants;
 
@@ -22,5 +23,6 @@ pub use descriptors::descriptors;
 pub use finding::{Finding, Severity};
 pub use offloads::offloads;
 pub use ports::{held, is_ours, port};
+pub use queues::queue;
 pub use splitting::splitting;
 pub use wants::{Files, Listen, Wants};
