@@ -1,6 +1,7 @@
 //! Reads what is judged: files of the kernel, answers of its calls. What cannot be read is `None`, and no fault.
 
 pub mod cards;
+pub mod cpus;
 pub mod flows;
 pub mod holders;
 pub mod netlink;

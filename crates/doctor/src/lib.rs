@@ -7,6 +7,7 @@
 mod buffers;
 mod certificates;
 mod conntrack;
+mod cpus;
 mod descriptors;
 mod finding;
 pub mod host;
@@ -20,6 +21,7 @@ mod wants;
 pub use buffers::buffer;
 pub use certificates::certificate;
 pub use conntrack::conntrack;
+pub use cpus::{affinity, governor, quota};
 pub use descriptors::descriptors;
 pub use finding::{Finding, Severity};
 pub use interrupts::interrupts;
