@@ -6,6 +6,7 @@
 
 mod buffers;
 mod certificates;
+mod clock;
 mod conntrack;
 mod cpus;
 mod descriptors;
@@ -13,6 +14,7 @@ mod finding;
 pub mod host;
 mod interrupts;
 mod offloads;
+mod pages;
 mod ports;
 mod queues;
 mod splitting;
@@ -20,12 +22,14 @@ mod wants;
 
 pub use buffers::buffer;
 pub use certificates::certificate;
+pub use clock::{AVAILABLE, clocksource, synchronized};
 pub use conntrack::conntrack;
 pub use cpus::{affinity, governor, quota};
 pub use descriptors::descriptors;
 pub use finding::{Finding, Severity};
 pub use interrupts::interrupts;
 pub use offloads::offloads;
+pub use pages::huge_pages;
 pub use ports::{held, is_ours, port};
 pub use queues::queue;
 pub use splitting::splitting;
