@@ -7,6 +7,7 @@ pub mod holders;
 pub mod netlink;
 pub mod ports;
 pub mod sockets;
+pub mod stun;
 
 use std::fs;
 
