@@ -1,7 +1,7 @@
 //! What of a host will hurt the server, how that is known, and what mends it.
 //!
-//! In: what the server asks for, and what the kernel says (`host` reads it). Out: findings, which are plain values. The checks
-//! themselves read nothing, so each fault can be made up in a test.
+//! In: what the server asks for (`Wants`), and what the kernel says (`host` reads it). Out: findings, which are plain values.
+//! The checks themselves read nothing, so each fault can be made up in a test.
 #![forbid(unsafe_code)]
 
 mod buffers;
@@ -10,8 +10,9 @@ mod clock;
 mod conntrack;
 mod cpus;
 mod descriptors;
+mod examine;
 mod finding;
-pub mod host;
+mod host;
 mod interrupts;
 mod nat;
 mod offloads;
@@ -21,18 +22,14 @@ mod queues;
 mod splitting;
 mod wants;
 
-pub use buffers::buffer;
 pub use certificates::certificate;
-pub use clock::{AVAILABLE, clocksource, synchronized};
-pub use conntrack::conntrack;
-pub use cpus::{affinity, governor, quota};
-pub use descriptors::descriptors;
+pub use examine::examine;
 pub use finding::{Finding, Severity};
-pub use interrupts::interrupts;
-pub use nat::nat;
-pub use offloads::offloads;
-pub use pages::huge_pages;
-pub use ports::{held, is_ours, port};
-pub use queues::queue;
-pub use splitting::splitting;
 pub use wants::{Files, Listen, Wants};
+
+use buffers::buffer;
+use interrupts::interrupts;
+use nat::nat;
+use offloads::offloads;
+use queues::queue;
+use splitting::splitting;
