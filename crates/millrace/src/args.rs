@@ -29,6 +29,9 @@ pub enum Command {
     Serve(Serve),
     /// Reads a configuration and prints what is in effect, or what is wrong with it.
     Check(Check),
+    /// Looks at the host, and says what will hurt, how that is known, and what mends it.
+    #[command(after_help = crate::examine::EXAMPLES)]
+    Doctor(crate::examine::Doctor),
     /// Plays an MPEG transport stream to a UDP or RTP destination, each packet on time.
     #[command(after_help = PUMP_EXAMPLES)]
     Pump(crate::pump::Pump),

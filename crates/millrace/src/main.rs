@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod examine;
 mod import;
 mod pump;
 mod relay;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve(&args),
         Command::Check(args) => check(&args),
+        Command::Doctor(args) => load(&args.settings).and_then(|config| args.run(&config)),
         Command::Pump(args) => args.run().map(|()| true),
         Command::Relay(args) => relay(&args),
         Command::Token(args) => token::print(&args),
