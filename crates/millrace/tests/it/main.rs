@@ -7,6 +7,7 @@ mod clients;
 mod commands;
 mod common;
 mod demo;
+mod doctor;
 mod drain;
 mod drain_goes_on;
 mod guests;
