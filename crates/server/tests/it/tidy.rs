@@ -229,6 +229,7 @@ fn documents() -> Vec<(String, String)> {
         "docs/pump.md",
         "docs/relay.md",
         "docs/tls.md",
+        "docs/doctor.md",
         "docs/measured.md",
     ];
     names.map(|name| (name.to_owned(), read(&root().join(name)))).to_vec()
