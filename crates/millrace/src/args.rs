@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Carries one live stream to very many viewers: WHIP in, WHEP out.
+/// A media server: rooms and broadcasts by WebRTC, a TURN relay, MPEG transport streams by UDP, live streams by HTTP.
 #[derive(Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Cli {
@@ -64,6 +64,11 @@ pub enum Command {
         #[command(subcommand)]
         what: Bench,
     },
+    /// Writes manual pages of all commands.
+    Manual(crate::manual::Manual),
+    /// Prints completions of all commands for a shell.
+    #[command(after_help = crate::manual::COMPLETIONS_EXAMPLES)]
+    Completions(crate::manual::Completions),
     /// Predicts how many machines carry so many viewers, what gives out first, and why.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(plan::Args),
@@ -85,7 +90,7 @@ pub struct Settings {
 pub struct Serve {
     #[command(flatten)]
     pub settings: Settings,
-    /// Publishes a built-in clip as the stream \"demo\"; implies --dev.
+    /// Publishes a built-in clip as the stream "demo"; implies --dev.
     #[arg(long)]
     pub demo: bool,
     /// Lets everybody publish and watch, without a token.

@@ -4,6 +4,7 @@
 mod args;
 mod examine;
 mod import;
+mod manual;
 mod pump;
 mod relay;
 mod sign;
@@ -53,6 +54,8 @@ fn main() -> ExitCode {
         Command::Bench { what: Bench::Reflect(args) } => bench::reflect::execute(&args).map(|never| match never {}),
         Command::Bench { what: Bench::Allocations(args) } => bench::allocations::execute(&args).map(|()| true),
         Command::Bench { what: Bench::Pump(args) } => bench::pump::execute(&args).map(|()| true),
+        Command::Manual(args) => args.run(),
+        Command::Completions(args) => args.run(),
         Command::Plan(args) => plan::execute(&args).map(|()| true),
     };
     match done {

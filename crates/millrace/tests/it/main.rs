@@ -20,6 +20,7 @@ mod late_joiners;
 mod leaving;
 mod load_livekit;
 mod load_sound;
+mod manual;
 mod offers;
 mod offloads;
 #[path = "../../../../tests/support/own_process.rs"]
