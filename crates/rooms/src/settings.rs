@@ -23,7 +23,8 @@ pub struct Settings {
     pub gather: Duration,
     /// Sound waits so long for the next picture, to go out behind it. Zero: it waits for nothing.
     pub gather_sound: Duration,
-    /// Sound of a stream without a picture waits so long for that of others that its listeners hear. Zero: it waits for nothing.
+    /// Sound where no picture is to be expected soon waits so long for that of others that its listeners hear. Zero: it waits for
+    /// nothing.
     pub gather_speakers: Duration,
     /// Pads the packets of a frame to one size, so that they go out in one GSO send.
     pub equal_size_padding: bool,

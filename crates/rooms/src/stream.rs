@@ -110,8 +110,8 @@ pub enum Speaking {
     },
     /// It goes out now.
     Going {
-        /// More came meanwhile.
-        has_more: bool,
+        /// More came meanwhile, and waits until then.
+        more_until: Option<Instant>,
     },
 }
 

@@ -240,8 +240,9 @@ section! {
         /// Sound waits so long at most for the next picture of its stream, behind which it goes out at little cost; for nothing
         /// where pictures are more than 100 ms apart or have several layers, or `gather` lets nothing wait. 0: never.
         gather_sound: Duration = rooms().gather_sound, between(ms(0), ms(200));
-        /// Sound of a stream without a picture, as in rooms of LiveKit's protocol, waits so long at most for that of others whom its
-        /// listeners hear, to go out with it; for nothing where they hear no other, or `gather` lets nothing wait. 0: never.
+        /// Sound where no picture is to be expected soon, as in rooms of LiveKit's protocol, waits so long at most for that of others
+        /// whom its listeners hear, to go out with it; for nothing where they hear no other or are fewer than eight on a worker, or
+        /// `gather` lets nothing wait. 0: never.
         gather_speakers: Duration = rooms().gather_speakers, between(ms(0), ms(50));
         /// Pads the packets of a frame to one size, so that they go out in one GSO send.
         equal_size_padding: bool = rooms().equal_size_padding, any;

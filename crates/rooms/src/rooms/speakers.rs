@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
+use wheel::TimerId;
 use wire::Outbox;
 
 use super::turns::{Turn, What};
@@ -31,8 +32,8 @@ const LOOKED_AT: usize = 16;
 pub(super) struct Speakers {
     /// Streams of which something came, and until when it waits, in order. One that went with others is among them still.
     waiting: VecDeque<(Instant, usize)>,
-    /// Whether there is a timer for the first.
-    is_timed: bool,
+    /// For the first, or for one that has gone by now.
+    timer: Option<(Instant, TimerId)>,
     rounds: Slab<Round>,
     /// Rounds that are over; their memory is used again.
     spare: Vec<Round>,
@@ -82,26 +83,29 @@ impl Rooms {
         if self.speakers.unposted.last() != Some(&key) {
             self.speakers.unposted.push(key);
         }
-        match self.streams[key].speaking {
-            Speaking::Going { .. } => self.streams[key].speaking = Speaking::Going { has_more: true },
+        let until = now + self.settings.gather_speakers;
+        match &mut self.streams[key].speaking {
+            Speaking::Going { more_until } => *more_until = more_until.or(Some(until)),
             Speaking::Waiting { .. } => {}
-            Speaking::Not => self.wait_for_others(now, key),
+            Speaking::Not => self.wait_for_others(until, key),
         }
     }
 
-    fn wait_for_others(&mut self, now: Instant, key: usize) {
-        let until = now + self.settings.gather_speakers;
+    fn wait_for_others(&mut self, until: Instant, key: usize) {
         self.streams[key].speaking = Speaking::Waiting { until };
-        self.speakers.waiting.push_back((until, key));
+        let waiting = &mut self.speakers.waiting;
+        waiting.insert(waiting.partition_point(|(at, _)| *at <= until), (until, key));
         self.set_speakers_timer();
     }
 
     fn set_speakers_timer(&mut self) {
-        let Speakers { waiting, is_timed, .. } = &mut self.speakers;
-        if let Some((until, _)) = waiting.front()
-            && !std::mem::replace(is_timed, true)
-        {
-            self.wheel.insert(*until, Timer::Speakers);
+        let Speakers { waiting, timer, .. } = &mut self.speakers;
+        let Some(&(until, _)) = waiting.front() else { return };
+        if timer.is_some_and(|(at, _)| at <= until) {
+            return;
+        }
+        if let Some((_, later)) = timer.replace((until, self.wheel.insert(until, Timer::Speakers))) {
+            self.wheel.cancel(later);
         }
     }
 
@@ -129,7 +133,7 @@ impl Rooms {
 
     /// The first that wait have waited for long enough: these go out, each with those who are heard with it.
     pub(super) fn handle_speakers_timeout(&mut self, now: Instant) {
-        self.speakers.is_timed = false;
+        self.speakers.timer = None;
         while let Some((until, key)) = self.speakers.waiting.pop_front_if(|(until, _)| *until <= now) {
             if self.streams[key].speaking == (Speaking::Waiting { until }) {
                 self.begin_round(key);
@@ -150,7 +154,7 @@ impl Rooms {
         self.speakers.round_count += 1;
         let Round { streams, listeners, .. } = &mut round;
         for &stream in streams.iter() {
-            self.streams[stream].speaking = Speaking::Going { has_more: false };
+            self.streams[stream].speaking = Speaking::Going { more_until: None };
             for &listener in &self.streams[stream].viewers {
                 self.speakers.add_listener(listeners, listener);
             }
@@ -172,10 +176,9 @@ impl Rooms {
         }
         self.speakers.rounds.remove(key);
         for stream in round.streams.drain(..) {
-            let has_more = self.streams[stream].speaking == Speaking::Going { has_more: true };
-            self.streams[stream].speaking = Speaking::Not;
-            if has_more {
-                self.wait_for_others(now, stream);
+            let before = std::mem::replace(&mut self.streams[stream].speaking, Speaking::Not);
+            if let Speaking::Going { more_until: Some(until) } = before {
+                self.wait_for_others(until, stream);
             }
         }
         round.listeners.clear();

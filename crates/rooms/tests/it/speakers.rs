@@ -400,3 +400,17 @@ fn few_here_wait_for_nothing_and_other_workers_get_what_came_together_in_one_bat
     let posts = std::iter::from_fn(|| many.world.rooms.poll_post());
     assert_eq!(posts.count(), 1);
 }
+
+#[test]
+fn what_comes_in_mid_round_waits_no_longer_for_that() {
+    let mut meeting = Meeting::under_way(30, &[1, 2, 3]);
+    meeting.world.out = Outbox::new(5_000);
+    [1, 2, 3].into_iter().for_each(|speaker| meeting.speak(speaker, 80));
+    let (_, has_more) = turn_after(&mut meeting, 11 * MS);
+    assert!(has_more);
+    // The last listener has this one with the rest, the first ones have not.
+    meeting.speak(1, 80);
+    let rest = meeting.after(6 * MS);
+    assert_eq!((heard(2, &rest).len(), heard(30, &rest).len()), (0, 4));
+    assert_eq!(heard(2, &meeting.after(5 * MS)), [ssrc(2, 1)]);
+}
