@@ -16,11 +16,15 @@ pub fn conntrack(
     let (severity, says, mend) = match (count, max) {
         (None, _) | (_, None) => (Severity::Ok, "flows are not followed".to_owned(), None),
         // Where there may be none, there is no limit.
-        (Some(count), Some(max)) if max > 0 && u128::from(count) * 10 >= u128::from(max) * 9 => (
-            Severity::Fault,
-            format!("{count} of {max} flows: beyond the last, newcomers' packets are dropped"),
-            mend().or_else(|| Some(format!("sysctl -w net.netfilter.nf_conntrack_max={}", max.saturating_mul(4)))),
-        ),
+        (Some(count), Some(max)) if max > 0 && u128::from(count) * 10 >= u128::from(max) * 9 => {
+            let is_of_media = is_followed != Some(false);
+            let more = || Some(format!("sysctl -w net.netfilter.nf_conntrack_max={}", max.saturating_mul(4)));
+            (
+                if is_of_media { Severity::Fault } else { Severity::Warning },
+                format!("{count} of {max} flows: beyond the last, packets of those that are followed are dropped"),
+                if is_of_media { mend().or_else(more) } else { more() },
+            )
+        }
         (Some(count), Some(max)) if is_followed == Some(true) => (
             Severity::Warning,
             format!("flows of media are followed, {count} of {max}: each packet costs a look-up, each client a place"),
@@ -74,6 +78,9 @@ mod tests {
         assert_eq!(followed.severity, Severity::Warning);
         assert!(followed.mend.is_some_and(|mend| mend.contains("udp dport { 20000-20003, 3478 } notrack")));
         assert_eq!(at(Some(900), Some(1_000), Some(true)).severity, Severity::Fault);
+        let others = at(Some(900), Some(1_000), Some(false));
+        assert_eq!(others.severity, Severity::Warning, "connections by TCP find no place");
+        assert!(others.mend.is_some_and(|mend| mend.starts_with("sysctl")));
     }
 
     #[test]

@@ -9,7 +9,12 @@ pub fn quota(workers: usize, quota: Option<(f64, String)>) -> Finding {
             Severity::Warning,
             format!("{workers} workers have the time of {cores:.1} cores, and all stop when that is used up"),
             format!("{file}: {cores:.2} cores"),
-            Some(format!("set workers.count = {}, or with systemd: CPUQuota={workers}00%", (cores as usize).max(1))),
+            Some(match (cores as usize).max(1) {
+                count if count < workers => {
+                    format!("set workers.count = {count}, or with systemd: CPUQuota={workers}00%")
+                }
+                _ => format!("with systemd: CPUQuota={workers}00%; of a container: its runtime's limit of processors"),
+            }),
         ),
         Some((cores, file)) => {
             (Severity::Ok, "the quota is large enough".to_owned(), format!("{file}: {cores:.2}"), None)

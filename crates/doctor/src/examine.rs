@@ -17,11 +17,12 @@ pub fn examine(wants: &Wants) -> Vec<Finding> {
     findings.extend(of_cards(wants, &release));
     findings.extend(of_processor(wants));
     findings.extend(of_ports(&wants.listens));
-    findings.extend(wants.stun.as_deref().map(|server| {
+    if let Some(server) = &wants.stun {
         let first = wants.media_ports.first().map_or(0, |ports| *ports.start());
         let own = if_addrs::get_if_addrs().unwrap_or_default().iter().map(|own| own.ip()).collect::<Vec<_>>();
-        nat(server, stun::ask(server, first).map_err(|error| error.to_string()), &own, &wants.public_addresses)
-    }));
+        let answers = stun::ask(server, first).into_iter().map(|answer| answer.map_err(|error| error.to_string()));
+        findings.extend(answers.map(|answer| nat(server, answer, &own, &wants.public_addresses)));
+    }
     findings
 }
 
@@ -38,14 +39,15 @@ fn of_sockets(wants: &Wants, release: &str) -> Vec<Finding> {
     findings.push(splitting(true, wants.gso, can.map(|(gso, _)| gso), release));
     findings.push(splitting(false, wants.gro, can.map(|(_, gro)| gro), release));
     let is_followed = flows::is_followed(&wants.media_ports);
-    findings.push(conntrack::conntrack(number(flows::COUNT), number(flows::MAX), is_followed, &wants.media_ports));
+    let own = flows::of_server_alone(&wants.media_ports);
+    findings.push(conntrack::conntrack(number(flows::COUNT), number(flows::MAX), is_followed, &own));
     findings
 }
 
 fn of_cards(wants: &Wants, release: &str) -> Vec<Finding> {
     let bound: Vec<IpAddr> = wants.listens.iter().map(|listen| listen.addr.ip()).collect();
     let usual = text("/proc/sys/net/core/default_qdisc").unwrap_or_default();
-    let cores = cpus::allowed().map_or(1, |cpus| cpus.len());
+    let cores = text("/sys/devices/system/cpu/online").unwrap_or_default();
     let mut findings = Vec::new();
     for link in cards::used(&bound) {
         // What cannot be read is no fault.
@@ -54,7 +56,7 @@ fn of_cards(wants: &Wants, release: &str) -> Vec<Finding> {
         findings.extend(features.map(judge).unwrap_or_default());
         findings.push(queue(&link, &usual));
         let found = cards::interrupts(&link);
-        findings.extend((!found.is_empty()).then(|| interrupts(&link.name, &found, cores)));
+        findings.extend((!found.is_empty()).then(|| interrupts(&link.name, &found, &cores)));
     }
     findings
 }

@@ -18,17 +18,18 @@ pub fn nat(server: &str, mapped: Result<Mapped, String>, own: &[IpAddr], public:
         Ok(mapped) => {
             let ip = mapped.seen.ip();
             let told = if public.is_empty() { own } else { public };
-            let is_moved = mapped.seen.port() != mapped.local.port();
+            let is_moved = mapped.is_media_port && mapped.seen.port() != mapped.local.port();
+            let all = public.iter().chain([&ip]).map(|ip| format!("\"{ip}\"")).collect::<Vec<_>>().join(", ");
             let seen = format!("{} is seen as {}", mapped.local, mapped.seen);
             let (severity, says, mend) = match () {
                 () if !told.contains(&ip) => (
                     Severity::Warning,
                     format!("others see this host at {ip}, of which clients are not told"),
-                    Some(format!("set rtc.public_addresses = [\"{ip}\"]")),
+                    Some(format!("set rtc.public_addresses = [{all}]")),
                 ),
                 () if is_moved => (
-                    Severity::Warning,
-                    format!("the NAT before this host changes ports: clients that come to {ip} find nobody"),
+                    Severity::Note,
+                    format!("the NAT before this host changes ports: clients find {ip} only by ports that it forwards"),
                     Some("forward the UDP ports of workers.udp_port in the NAT, each to the same number".to_owned()),
                 ),
                 () => (Severity::Ok, format!("clients are told of {ip}, as others see this host"), None),
@@ -44,9 +45,14 @@ mod tests {
     use super::*;
 
     fn severity(seen: &str, own: &str, public: &[&str]) -> Severity {
-        let mapped = Mapped { local: format!("{own}:20000").parse().unwrap(), seen: seen.parse().unwrap() };
+        finding(seen, own, public, true).severity
+    }
+
+    fn finding(seen: &str, own: &str, public: &[&str], is_media_port: bool) -> Finding {
+        let local = format!("{own}:20000").parse().unwrap();
+        let mapped = Mapped { local, seen: seen.parse().unwrap(), is_media_port };
         let public: Vec<IpAddr> = public.iter().map(|ip| ip.parse().unwrap()).collect();
-        nat("stun.example.org:3478", Ok(mapped), &[own.parse().unwrap()], &public).severity
+        nat("stun.example.org:3478", Ok(mapped), &[own.parse().unwrap()], &public)
     }
 
     #[test]
@@ -54,7 +60,11 @@ mod tests {
         assert_eq!(severity("192.0.2.1:20000", "192.0.2.1", &[]), Severity::Ok);
         assert_eq!(severity("192.0.2.1:20000", "10.0.0.1", &[]), Severity::Warning);
         assert_eq!(severity("192.0.2.1:20000", "10.0.0.1", &["192.0.2.1"]), Severity::Ok);
-        assert_eq!(severity("192.0.2.1:40123", "10.0.0.1", &["192.0.2.1"]), Severity::Warning, "another port");
+        assert_eq!(severity("192.0.2.1:40123", "10.0.0.1", &["192.0.2.1"]), Severity::Note, "another port");
+        let from_any = finding("192.0.2.1:40123", "10.0.0.1", &["192.0.2.1"], false);
+        assert_eq!(from_any.severity, Severity::Ok, "it says nothing of the media port");
+        let second = finding("192.0.2.1:20000", "10.0.0.1", &["192.0.2.9"], true);
+        assert_eq!(second.mend.as_deref(), Some("set rtc.public_addresses = [\"192.0.2.9\", \"192.0.2.1\"]"));
         assert_eq!(severity("192.0.2.1:20000", "192.0.2.1", &["192.0.2.9"]), Severity::Warning);
         assert_eq!(nat("a:1", Err("timed out".to_owned()), &[], &[]).severity, Severity::Warning);
     }

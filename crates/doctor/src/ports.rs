@@ -14,14 +14,18 @@ pub fn port(listen: &Listen, bound: Result<(), ErrorKind>, holder: Option<&Holde
     let ss = || Some(format!("ss -{}lnp 'sport = :{}'", if *is_udp { "u" } else { "t" }, addr.port()));
     let (severity, says, mend) = match (bound, holder) {
         (Ok(()), _) => (Severity::Ok, "is free".to_owned(), None),
-        (Err(ErrorKind::AddrInUse), Some(Holder { pid, name })) => (
+        (Err(ErrorKind::AddrInUse), Some(Holder { process: Some((pid, name)) })) => (
             Severity::Fault,
             format!("is taken by {name}, process {pid}"),
-            Some(format!("kill {pid}, or change {setting}")),
+            Some(format!("stop {name}, or change {setting}")),
         ),
+        // With capabilities that we lack: it may be the server that is asked about.
+        (Err(ErrorKind::AddrInUse), Some(Holder { process: None })) => {
+            (Severity::Note, "is taken by a process of this user, which may not be looked at".to_owned(), ss())
+        }
         (Err(ErrorKind::AddrInUse), None) => (Severity::Fault, "is taken".to_owned(), ss()),
         (Err(ErrorKind::PermissionDenied), _) => {
-            let mend = "setcap cap_net_bind_service=+ep $(command -v millrace), or with systemd: \
+            let mend = "setcap cap_net_bind_service=+ep $(readlink -f $(command -v millrace)), or with systemd: \
                         AmbientCapabilities=CAP_NET_BIND_SERVICE";
             (Severity::Fault, "is not allowed to this user".to_owned(), Some(mend.to_owned()))
         }
@@ -38,13 +42,14 @@ pub fn port(listen: &Listen, bound: Result<(), ErrorKind>, holder: Option<&Holde
 
 /// Whether that is a server of our own.
 pub fn is_ours(holder: &Holder) -> bool {
-    holder.name == OURS
+    holder.process.as_ref().is_some_and(|(_, name)| name.starts_with(OURS))
 }
 
 /// What is to be said of the addresses that servers of our own hold, if there are any: one that runs may be the one that is asked
 /// about.
 pub fn held(all: &[(&Listen, Holder)]) -> Option<Finding> {
-    let ((listen, Holder { pid, .. }), others) = all.split_first()?;
+    let ((listen, holder), others) = all.split_first()?;
+    let (pid, _) = holder.process.as_ref()?;
     let others = match others.len() {
         0 => String::new(),
         count => format!(" and {count} more"),
@@ -76,19 +81,24 @@ mod tests {
     }
 
     fn holder(name: &str) -> Holder {
-        Holder { pid: 7, name: name.to_owned() }
+        Holder { process: Some((7, name.to_owned())) }
     }
 
     #[test]
     fn who_holds_it_is_named() {
         let taken = port(&LISTEN, Err(ErrorKind::AddrInUse), Some(&holder("nginx")));
         assert_eq!(taken.says, "http.listen: 127.0.0.1:80 is taken by nginx, process 7");
-        assert_eq!(taken.severity, Severity::Fault);
+        assert_eq!(
+            (taken.severity, taken.mend.as_deref()),
+            (Severity::Fault, Some("stop nginx, or change http.listen"))
+        );
+        let hidden = port(&LISTEN, Err(ErrorKind::AddrInUse), Some(&Holder { process: None }));
+        assert_eq!(hidden.severity, Severity::Note);
     }
 
     #[test]
     fn a_server_of_our_own_may_hold_them() {
-        assert!(is_ours(&holder("millrace")) && !is_ours(&holder("nginx")));
+        assert!(is_ours(&holder("millrace")) && is_ours(&holder("millrace-0.9")) && !is_ours(&holder("nginx")));
         assert_eq!(held(&[]), None);
         let held = held(&[(&LISTEN, holder("millrace")), (&LISTEN, holder("millrace"))]).expect("there are two");
         assert_eq!(held.says, "http.listen: 127.0.0.1:80 and 1 more: held by a millrace that runs");

@@ -26,7 +26,11 @@ pub fn queue(link: &Link, usual: &str) -> Finding {
         _ if asks_len(below) && *queue_len < QUEUE_LEAST => (
             Severity::Warning,
             "has a short queue: bursts to many receivers are lost in it",
-            Some(format!("ip link set dev {name} txqueuelen 1000")),
+            Some(match below {
+                "pfifo_fast" => format!("ip link set dev {name} txqueuelen 1000"),
+                // These took the length when they were made.
+                _ => format!("tc qdisc replace dev {name} root fq"),
+            }),
         ),
         "pfifo_fast" | "pfifo" | "bfifo" => (
             Severity::Note,

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::RangeInclusive;
 
-use super::number;
+use super::{number, text};
 
 /// Flows that are followed now, in this network namespace.
 pub const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
@@ -17,6 +17,18 @@ const FLOWS: u64 = 16;
 const TRIES: usize = 3;
 /// Of the server's ports so many are tried; a server that runs has the first.
 const PORTS_MAX: usize = 64;
+
+/// Ports from which programs of this host send by themselves, too (ip_sysctl of the kernel).
+const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// Of these ranges those from which nobody but the server sends: answers to others would find no way back through a firewall that
+/// lets in what belongs to a flow.
+pub fn of_server_alone(ports: &[RangeInclusive<u16>]) -> Vec<RangeInclusive<u16>> {
+    let range = text(LOCAL_PORTS).unwrap_or_default();
+    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u16>().ok());
+    let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return ports.to_vec() };
+    ports.iter().filter(|ports| *ports.end() < first || *ports.start() > last).cloned().collect()
+}
 
 /// Whether flows from one of these UDP ports are followed, or from any where there are none: from the first that is free, empty
 /// datagrams go to sockets of our own, over loopback. `None`: it cannot be tried, as none is free.

@@ -4,16 +4,15 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
 
 use super::text;
 
-/// A process that holds an address.
+/// Who holds an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
-    pub pid: u32,
-    /// Its program.
-    pub name: String,
+    /// The process's number, and its program; `None`: one of this user that may not be looked at, as it has capabilities.
+    pub process: Option<(u32, String)>,
 }
 
 /// Who holds `addr`, or an address that keeps others from it. `None`: nobody, or it may not be known.
@@ -27,13 +26,17 @@ pub fn holder(is_udp: bool, addr: SocketAddr) -> Option<Holder> {
         .collect();
     // The nearest first: an IPv6 socket may, and need not, hold the IPv4 address as well.
     inodes.sort_by_key(|entry| (entry.addr.is_ipv4() != addr.is_ipv4(), entry.addr.ip() != addr.ip()));
-    inodes.iter().find_map(|entry| owner(entry.inode))
+    let known = inodes.iter().find_map(|entry| owner(entry.inode));
+    let own = fs::metadata("/proc/self").ok().map(|own| own.uid());
+    known.or_else(|| inodes.iter().any(|entry| Some(entry.uid) == own).then_some(Holder { process: None }))
 }
 
 struct Entry {
     addr: SocketAddr,
     /// It is no connection.
     is_bound: bool,
+    /// Whose it is.
+    uid: u32,
     inode: u64,
 }
 
@@ -43,7 +46,7 @@ fn entries(table: &str) -> Vec<Entry> {
         let (ip, port) = words.get(1)?.split_once(':')?;
         let addr = SocketAddr::new(ip_of(ip)?, u16::from_str_radix(port, 16).ok()?);
         let is_bound = words.get(2)?.ends_with(":0000");
-        Some(Entry { addr, is_bound, inode: words.get(9)?.parse().ok()? })
+        Some(Entry { addr, is_bound, uid: words.get(7)?.parse().ok()?, inode: words.get(9)?.parse().ok()? })
     };
     table.lines().filter_map(entry).collect()
 }
@@ -66,7 +69,7 @@ fn owner(inode: u64) -> Option<Holder> {
     };
     let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let pid = pids.into_iter().find(|pid| has(*pid))?;
-    Some(Holder { pid, name: text(&format!("/proc/{pid}/comm"))? })
+    Some(Holder { process: Some((pid, text(&format!("/proc/{pid}/comm"))?)) })
 }
 
 #[cfg(test)]
@@ -88,10 +91,11 @@ mod tests {
     fn who_holds_an_address_is_this_test() {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let udp = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let holder = |is_udp, addr| holder(is_udp, addr).and_then(|holder| holder.process).map(|(pid, _)| pid);
         let own = Some(std::process::id());
-        assert_eq!(holder(false, tcp.local_addr().expect("bound")).map(|holder| holder.pid), own);
+        assert_eq!(holder(false, tcp.local_addr().expect("bound")), own);
         let port = udp.local_addr().expect("bound").port();
-        assert_eq!(holder(true, ([0, 0, 0, 0], port).into()).map(|holder| holder.pid), own);
+        assert_eq!(holder(true, ([0, 0, 0, 0], port).into()), own);
         drop(tcp);
     }
 }

@@ -25,14 +25,35 @@ pub struct Mapped {
     pub local: SocketAddr,
     /// The same from there.
     pub seen: SocketAddr,
+    /// It was asked from a port of media.
+    pub is_media_port: bool,
 }
 
-/// Asks `server`, a host and a port, from this port or, where it is taken, from any.
+/// Asks `server`, a host and a port, from this port or, where it is taken, from any: by IPv4 and by IPv6, where it has both. Of a
+/// way on which nothing can leave nothing is said, unless there is no other.
 ///
 /// # Errors
 /// What the system says, also of the name; `TimedOut` when there is no answer.
-pub fn ask(server: &str, port: u16) -> io::Result<Mapped> {
-    let server = resolve(server)?;
+pub fn ask(server: &str, port: u16) -> Vec<io::Result<Mapped>> {
+    let servers = match resolve(server) {
+        Ok(servers) => servers,
+        Err(error) => return vec![Err(error)],
+    };
+    let mut answers: Vec<_> = thread::scope(|scope| {
+        let asked: Vec<_> = servers.iter().map(|server| scope.spawn(|| ask_one(*server, port))).collect();
+        asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
+    });
+    let is_no_way = |answer: &io::Result<Mapped>| {
+        let kind = answer.as_ref().err().map(io::Error::kind);
+        matches!(kind, Some(ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable | ErrorKind::AddrNotAvailable))
+    };
+    if answers.iter().any(Result::is_ok) {
+        answers.retain(|answer| !is_no_way(answer));
+    }
+    answers
+}
+
+fn ask_one(server: SocketAddr, port: u16) -> io::Result<Mapped> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, port)).or_else(|_| UdpSocket::bind((any, 0)))?;
     socket.connect(server)?;
@@ -45,7 +66,7 @@ pub fn ask(server: &str, port: u16) -> io::Result<Mapped> {
             let mut answer = [0; 1_500];
             match socket.recv(&mut answer) {
                 Ok(len) => match address(&answer[..len], &request) {
-                    Some(seen) => return Ok(Mapped { local: socket.local_addr()?, seen }),
+                    Some(seen) => return mapped(&socket, seen, port),
                     None => continue,
                 },
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
@@ -57,15 +78,22 @@ pub fn ask(server: &str, port: u16) -> io::Result<Mapped> {
     Err(ErrorKind::TimedOut.into())
 }
 
-/// The first address of a host. The system's resolver may take longer than anybody waits.
-fn resolve(server: &str) -> io::Result<SocketAddr> {
+fn mapped(socket: &UdpSocket, seen: SocketAddr, port: u16) -> io::Result<Mapped> {
+    let local = socket.local_addr()?;
+    Ok(Mapped { local, seen, is_media_port: port != 0 && local.port() == port })
+}
+
+/// The first address of a host in each family. The system's resolver may take longer than anybody waits.
+fn resolve(server: &str) -> io::Result<Vec<SocketAddr>> {
     let (tell, told) = mpsc::sync_channel(1);
     let server = server.to_owned();
     // Who has given up does not hear it.
-    let find = move || drop(tell.send(server.to_socket_addrs().map(|mut all| all.next())));
+    let find = move || drop(tell.send(server.to_socket_addrs().map(Iterator::collect)));
     thread::Builder::new().spawn(find)?;
-    let found = told.recv_timeout(RESOLVING_MAX).map_err(|_| ErrorKind::TimedOut)??;
-    found.ok_or(ErrorKind::NotFound.into())
+    let found: Vec<SocketAddr> = told.recv_timeout(RESOLVING_MAX).map_err(|_| ErrorKind::TimedOut)??;
+    let first = |is_v4| found.iter().find(|addr| addr.is_ipv4() == is_v4).copied();
+    let servers: Vec<_> = [true, false].into_iter().filter_map(first).collect();
+    if servers.is_empty() { Err(ErrorKind::NotFound.into()) } else { Ok(servers) }
 }
 
 /// The address in the answer to a request.

@@ -197,7 +197,7 @@ fn what_hurts_comes_first_with_what_was_seen_and_what_mends_it() {
     let text = String::from_utf8_lossy(&ended.stdout);
     assert_eq!(ended.status.code(), Some(1), "{text}");
     assert!(text.starts_with("fault ") && text.contains("fault    ports: http.listen: 127.0.0.1:"), "{text}");
-    assert!(text.contains("\n         seen: bind(TCP 127.0.0.1:") && text.contains("\n         mend: kill "), "{text}");
+    assert!(text.contains("\n         seen: bind(TCP 127.0.0.1:") && text.contains("\n         mend: stop "), "{text}");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("ok       ")), "{text}");
 }
 
