@@ -27,6 +27,7 @@ pub mod rooms;
 pub mod rtsp;
 pub mod run;
 mod signals;
+mod supervisor;
 pub mod tls;
 mod upgrade;
 pub mod worker;

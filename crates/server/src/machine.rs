@@ -46,6 +46,7 @@ use crate::rooms::control::{NegotiatorEnd, RoomsControl};
 use crate::rooms::directory;
 use crate::rooms::negotiator::{self, Input, Negotiator, Notice};
 use crate::rtsp;
+use crate::supervisor::Watchdog;
 use crate::tls::Certificates;
 use crate::upgrade::{self, Sockets};
 use crate::worker::{Message, Numbers, Products, Ways};
@@ -110,6 +111,7 @@ pub struct Running {
     pub reflect: Arc<ReflectControl>,
     /// The negotiators, and the thread that hears the workers.
     helpers: Vec<JoinHandle<()>>,
+    watchdog: Watchdog,
 }
 
 /// What cannot be on this machine, as far as that can be told without a socket.
@@ -264,7 +266,8 @@ impl Machine {
             let body = move || negotiator::run(negotiator, &receiver, &counters);
             helpers.push(thread::Builder::new().name(name).spawn(body).context("starting a negotiator")?);
         }
-        Ok(Running { plane, rooms, livekit, pump, relay, reflect, helpers })
+        let watchdog = Watchdog::asked_for();
+        Ok(Running { plane, rooms, livekit, pump, relay, reflect, helpers, watchdog })
     }
 }
 
@@ -292,6 +295,9 @@ impl Running {
     pub fn handle_timeout(&self, now: Instant) {
         self.plane.handle_timeout(now);
         self.products().for_each(|product| product.handle_timeout(now));
+        if self.is_whole() {
+            self.watchdog.note(now);
+        }
     }
 
     /// Whether anybody is sent anything.

@@ -36,8 +36,9 @@ use crate::relay::setup as relay_setup;
 use crate::rooms::client::Client;
 use crate::rtsp::{self, Rtsp};
 use crate::signals::{Ends, Wish, Wishes};
+use crate::supervisor;
 use crate::tls::{self, Certificates, Sources};
-use crate::upgrade::{self, Failed, Successor};
+use crate::upgrade::{Failed, Successor};
 use handover::{Doors, Inherited, Shared, Silent, hand_over, hindrance, pass_on};
 
 /// The stream that the demo publishes.
@@ -197,7 +198,7 @@ async fn serve(
     // From here on whoever started it may tell it to stop.
     let mut ends = Ends::new()?;
     announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
-    upgrade::tell_ready();
+    supervisor::tell_ready();
     let read = Read { certificates: certificates.as_deref(), config: reread, with_demo };
     let serving =
         Serving { config, read, running: &running, app: &app, hosts: &hosts, certificates: certificates.as_ref() };
@@ -377,6 +378,7 @@ fn with_ports(relay: &config::Relay, opened: &[Opened]) -> anyhow::Result<config
 /// server starts.
 fn read_again(wish: Wish, read: &Read<'_>, running: &Running) {
     tracing::info!("{wish}: certificates and users are read again, and [reflect]; other settings need a restart");
+    supervisor::tell_reloading();
     // What cannot be leaves all as it is.
     let applied = (read.config)().and_then(|config| Ok(running.reflect.apply(&reflected(&config, read.with_demo))?));
     match applied {
@@ -389,6 +391,7 @@ fn read_again(wish: Wish, read: &Read<'_>, running: &Running) {
     if let Some(relay) = &running.relay {
         relay.read_again();
     }
+    supervisor::tell_ready();
 }
 
 /// What is listened at by TCP, and what is spoken there. The first is HTTP's.
@@ -554,6 +557,7 @@ fn announce(
 
 /// Refuses newcomers and waits for those who are there. Allocations of the relay may have more time than sessions.
 async fn drain(config: &Config, running: &Running, ends: &mut Ends) {
+    supervisor::tell_stopping();
     running.plane.start_drain();
     let (began, timeout) = (Instant::now(), config.http.drain_timeout);
     let relay_timeout = config.relay.drain_timeout.unwrap_or(timeout);

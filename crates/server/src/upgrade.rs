@@ -17,7 +17,6 @@
 
 mod channel;
 pub(crate) mod feed;
-mod notify;
 
 use std::fs::File;
 use std::io;
@@ -35,7 +34,6 @@ use tokio::net::TcpStream;
 pub(crate) use self::channel::FORMAT;
 use self::channel::{Channel, DESCRIPTORS_MAX};
 use crate::reflect::moved::{StreamRecord, ViewerRecord};
-pub(crate) use notify::{tell_main_process, tell_ready};
 
 /// What says to a process that it has one before it: with this set, its standard input is the socket.
 const VARIABLE: &str = "MILLRACE_UPGRADE";

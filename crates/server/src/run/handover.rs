@@ -19,7 +19,8 @@ use crate::reflect::access::AccessLog;
 use crate::reflect::control::Away;
 use crate::relay::setup as relay_setup;
 use crate::signals::{Ends, Wishes};
-use crate::upgrade::{Failed, Predecessor, Socket, Sockets, Successor, Taken, tell_main_process};
+use crate::supervisor::tell_main_process;
+use crate::upgrade::{Failed, Predecessor, Socket, Sockets, Successor, Taken};
 
 /// Who has been accepted and begun to say what he wants is waited for so long: who takes longer is answered by HTTP, which refuses
 /// him (`door::viewer`).
