@@ -589,12 +589,15 @@ impl Stage {
             Channel::Reliable => Delivery::Reliable,
             Channel::Lossy => Delivery::Lossy,
         };
+        let mut room: Vec<usize> = self.asks.iter().map(|asks| room_for_data(asks, to.len())).collect();
         for session in to {
             let Some(entry) = self.sessions.get(session).filter(|entry| entry.is_open) else { continue };
-            if self.asks[entry.worker.index()].len() >= DATA_WAITING_MAX {
+            let room = &mut room[entry.worker.index()];
+            if *room == 0 {
                 self.data_dropped += 1;
                 continue;
             }
+            *room -= 1;
             self.ask(*session, ConferenceRequest::Data { delivery, bytes: bytes.clone() });
         }
     }
@@ -604,6 +607,15 @@ impl Stage {
         let session = Self::spec_id(session);
         self.asks[entry.worker.index()].push_back(Ask { session, request });
     }
+}
+
+/// How many of `count` messages for data channels may wait with what does. Only where that is much is it looked what it is.
+fn room_for_data(asks: &VecDeque<Ask>, count: usize) -> usize {
+    if asks.len() + count <= DATA_WAITING_MAX {
+        return count;
+    }
+    let waiting = asks.iter().filter(|ask| matches!(ask.request, ConferenceRequest::Data { .. })).count();
+    DATA_WAITING_MAX.saturating_sub(waiting)
 }
 
 fn spec_of(stream: StreamId, media: &Media) -> StreamSpec {

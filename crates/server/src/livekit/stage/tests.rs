@@ -307,6 +307,20 @@ fn more_data_than_a_negotiator_takes_is_dropped() {
 }
 
 #[test]
+fn what_else_waits_takes_no_room_from_data() {
+    let mut test = Test::with_track(Role::Subscriber);
+    test.want(&[TRACK]);
+    test.asked();
+    for change in 0..=DATA_WAITING_MAX {
+        test.ask(Request::Quiet { track: TRACK, is_quiet: change % 2 == 0 });
+    }
+    test.ask(Request::Data { to: vec![BOB], channel: Channel::Reliable, bytes: (*b"more").into() });
+    let asked = test.asked();
+    assert!(asked.len() > DATA_WAITING_MAX, "{} wait", asked.len());
+    assert_eq!((asked.last().map(String::as_str), test.stage.data_dropped()), (Some("1 data"), 0));
+}
+
+#[test]
 fn who_is_behind_is_told_of_and_who_is_held_is_held_by_its_negotiator() {
     let mut test = Test::with_track(Role::Subscriber);
     test.asked();
