@@ -1,6 +1,7 @@
 //! One track on its way to one viewer: a place in the track's log, and the numbers under which the viewer knows it.
 
 mod mid;
+mod noted;
 mod padding;
 mod starts;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use wire::rtp::{self, HeaderWriter, RtpHeader};
 use wire::{Bitrate, Random, Seq};
 
 use self::mid::MidShown;
+use self::noted::Noted;
 use self::starts::is_unseen;
 use crate::drops::{DropCounters, DropReason};
 use crate::former::Former;
@@ -102,6 +104,7 @@ pub struct DownTrack {
     packet_count_then: u32,
     /// Packets of the log that this viewer never got, because it was too slow.
     pub skipped: u64,
+    noted: Noted,
 }
 
 /// How far sending came.
@@ -194,6 +197,7 @@ impl DownTrack {
             before_first,
             packet_count_then: 0,
             skipped: 0,
+            noted: Noted::new(now),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The down tracks of one session: what they share of its path, and what the peer reports about them.
 
 mod announcements;
+mod notes;
 mod order;
 mod pictures;
 mod probing;
@@ -16,6 +17,7 @@ use wire::codec::MediaKind;
 use wire::rtcp::{self, Packet, Remb, ReportBlock};
 use wire::{Bitrate, Random, Seq};
 
+pub use self::notes::PathNote;
 use self::order::Order;
 use self::pictures::Pictures;
 use crate::bwe::{self, room_for};
@@ -566,6 +568,7 @@ impl Downs {
             io.streams[*stream].tidy(io.now);
         }
         self.count_pictures(io.streams, io.now, io.counters);
+        self.take_notes(transport, io.streams, io.now);
     }
 
     fn send_reports(&self, transport: &mut Transport, io: &mut Io<'_>) {

@@ -35,6 +35,7 @@ pub mod settings;
 mod shares;
 mod silence;
 pub mod spec;
+pub mod story;
 mod stream;
 mod transport;
 mod ups;

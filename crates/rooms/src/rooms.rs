@@ -4,6 +4,7 @@
 //! `Stream::push` (into the log, and into the batches for other workers) → `poll_transmit` → `Downs::send` →
 //! `DownTrack::send` (header and seal into the outbox, viewer by viewer). On another worker the way begins at `handle_post`.
 
+mod answers;
 mod keyframes;
 mod speakers;
 #[cfg(test)]
@@ -312,11 +313,8 @@ impl Rooms {
                     self.queue_due(key);
                 }
             }
-            Command::Inspect { session, token } => {
-                let session = self.session_by_id.get(&session).map(|key| &self.sessions[*key]);
-                let stats = session.map(|session| session.stats(&self.streams));
-                self.events.push_back(Event::Stats { token, stats });
-            }
+            Command::Inspect { session, token } => self.inspect(session, token),
+            Command::Tell { session, token } => self.tell(session, token),
         }
         self.set_timers_of_left(now);
         self.send_keyframe_requests(now, out);
@@ -498,6 +496,7 @@ impl Rooms {
         let transport = &mut self.sessions[key].transport;
         let previous = std::mem::replace(&mut transport.path, path);
         let was_cut_off = std::mem::replace(&mut transport.is_cut_off, !self.places.is_open(&path));
+        transport.story.note_path(now, &path);
         self.places.leave(key, &previous);
         self.claim_place(now, key);
         if was_cut_off {
@@ -551,6 +550,8 @@ impl Rooms {
         }
         let mut session = self.sessions.remove(key);
         session.downs.forget_pictures(&mut self.counters);
+        let story = Box::new(std::mem::take(&mut session.transport.story));
+        self.events.push_back(Event::StoryEnded { session: session.id, story });
         self.session_by_id.remove(&session.id);
         self.places.leave(key, &session.transport.path);
         if let Some((_, timer)) = session.timer {

@@ -9,6 +9,7 @@ use wire::{Bitrate, Path};
 pub use wire::WorkerId;
 
 pub use crate::counters::Counters;
+use crate::story::Story;
 use srtp::SessionKeys;
 
 /// One peer connection, unique in the process for its whole life.
@@ -281,6 +282,13 @@ pub enum Command {
         /// Comes back with the answer.
         token: u64,
     },
+    /// Asks for one `Event::Story` about the session.
+    Tell {
+        /// Which session.
+        session: SessionId,
+        /// Comes back with the answer.
+        token: u64,
+    },
 }
 
 /// What a viewer asked for by hand. The bandwidth estimate may still choose less.
@@ -338,6 +346,20 @@ pub enum Event {
         token: u64,
         /// `None` when there is no such session.
         stats: Option<SessionStats>,
+    },
+    /// Answers `Command::Tell`.
+    Story {
+        /// The question's.
+        token: u64,
+        /// `None` when there is no such session.
+        story: Option<Box<Story>>,
+    },
+    /// What became of a session that is gone from the worker.
+    StoryEnded {
+        /// Which session.
+        session: SessionId,
+        /// Up to its end.
+        story: Box<Story>,
     },
 }
 

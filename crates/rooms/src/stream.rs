@@ -442,6 +442,11 @@ impl Track {
         (0..count.min(LAYERS_MAX)).filter(|rank| comes(*rank)).fold(0, |flowing, rank| flowing | 1 << rank)
     }
 
+    /// Whether a rank has begun to come less than a second ago.
+    pub fn is_young(&self, rank: u8, now: Instant) -> bool {
+        self.layers.get(usize::from(self.order.index(rank))).is_some_and(|layer| layer.rate.is_young(now))
+    }
+
     /// Whether a rank is sent no more, see `LayerOrder::is_gone`.
     pub fn is_gone(&self, rank: u8) -> bool {
         self.order.is_gone(rank)

@@ -13,6 +13,7 @@ use crate::pacer::Pacer;
 use crate::rate::RateMeter;
 use crate::settings::Settings;
 use crate::spec::{PeerSpec, SessionStats};
+use crate::story::Story;
 
 /// One peer: everything about it that is not of one track.
 pub struct Transport {
@@ -46,6 +47,8 @@ pub struct Transport {
     started: Instant,
     /// The peer's last measured round trip.
     pub rtt: Option<Duration>,
+    /// What became of the session.
+    pub story: Story,
 }
 
 /// Room for one RTCP packet of ours before it is sealed, in bytes.
@@ -65,6 +68,8 @@ impl Transport {
     /// # Errors
     /// When the cryptographic library refuses a key.
     pub fn new(now: Instant, peer: &PeerSpec, settings: &Settings) -> Result<Self, KeyError> {
+        let mut story = Story::default();
+        story.note_path(now, &peer.path);
         Ok(Transport {
             path: peer.path,
             sealer: Sealer::new(&peer.keys)?,
@@ -82,6 +87,7 @@ impl Transport {
             last_heard: now,
             started: now,
             rtt: None,
+            story,
         })
     }
 

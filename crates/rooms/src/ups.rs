@@ -17,6 +17,7 @@ use crate::passthrough::{self, PASSED_MAX, Passage};
 use crate::receive::{Layers, MISSING_MAX, Receiver, TransportRecorder};
 use crate::reports;
 use crate::spec::{SessionStats, UpTrackSpec};
+use crate::story::Happened;
 use crate::stream::{LAYERS_MAX, Layer, Stream, TRACKS_MAX};
 use crate::transport::Transport;
 
@@ -48,6 +49,8 @@ struct UpTrack {
     /// What takes the peer's frame numbers to behind those of the publisher before; known from the first dependency
     /// descriptor on.
     frame_shift: Option<u16>,
+    /// Of which layers something came when that was noted last.
+    noted: u8,
 }
 
 /// One layer as it arrives.
@@ -102,7 +105,7 @@ impl Ups {
         for spec in specs.into_iter().take(TRACKS_MAX) {
             if usize::from(spec.track) < stream.tracks.len() {
                 let (up, ssrcs) = (self.tracks.len(), spec.ssrcs.clone());
-                self.tracks.push(UpTrack { stream: key, spec, frame_shift: None });
+                self.tracks.push(UpTrack { stream: key, spec, frame_shift: None, noted: 0 });
                 for (layer, (ssrc, rtx_ssrc)) in (0..).zip(ssrcs).take(LAYERS_MAX) {
                     self.add_source(now, ssrc, rtx_ssrc, up, layer, stream);
                 }
@@ -267,7 +270,21 @@ impl Ups {
                 io.streams[*stream].tidy(io.now);
             }
             self.send_report(transport, io);
+            self.take_notes(transport, io.streams, io.now);
         }
+    }
+
+    /// Notes what is otherwise than the last time. Comes once a second.
+    fn take_notes(&mut self, transport: &mut Transport, streams: &Slab<Stream>, now: Instant) {
+        for up in &mut self.tracks {
+            let (stream, track) = (&streams[up.stream], up.spec.track);
+            let layers = stream.tracks[usize::from(track)].flowing(now);
+            if std::mem::replace(&mut up.noted, layers) != layers {
+                transport.story.note(now, Happened::Sends { stream: stream.id, track, layers });
+            }
+        }
+        let lost = self.sources.iter().map(|source| source.receiver.loss()).fold(0.0, f32::max);
+        transport.story.note_loss_up(now, (lost * 100.0) as u8);
     }
 
     fn send_report(&mut self, transport: &mut Transport, io: &mut Io<'_>) {

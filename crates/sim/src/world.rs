@@ -12,6 +12,7 @@ use rooms::batch::BatchPool;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
 use rooms::spec::{Command, Counters, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, WorkerId};
+use rooms::story::Story;
 use srtp::{Profile, SessionKeys};
 use wire::codec::MediaKind;
 use wire::{Datagram, LinkId, Outbox, Path, Product, Random};
@@ -232,6 +233,18 @@ impl World {
     /// What the worker's rooms counted so far.
     pub fn counters(&self, worker: usize) -> Counters {
         self.workers[worker].rooms.counters()
+    }
+
+    /// What became of a peer's session.
+    ///
+    /// # Panics
+    /// When its worker has it no more.
+    pub fn story(&mut self, id: PeerId) -> Story {
+        let Peer { session, worker, .. } = self.peers[id.0];
+        self.command(worker, Command::Tell { session, token: 0 });
+        let told = self.events.pop().map(|(_, event)| event);
+        let Some(Event::Story { story: Some(story), .. }) = told else { panic!("{id:?} has no story: {told:?}") };
+        *story
     }
 
     /// Changes both directions between a peer and its worker.

@@ -16,6 +16,7 @@ mod redundancy;
 mod replay;
 mod reports;
 mod second_ssrc;
+mod story;
 mod svc;
 mod tracks;
 mod without_rooms;
