@@ -1,7 +1,7 @@
 //! `millrace bench rooms`: the least that it takes to hand one video to many viewers, as a server for `millrace load rooms`.
 //!
 //! In: an address. Out: a WHIP and WHEP server for measurements, until it is ended: whatever name a stream has, there is one,
-//! the video of whoever published last, and who watches gets it from the next frame on.
+//! the video, and the sound, of whoever published last, and who watches gets them from the next frame on.
 //! How: one thread (`fan`) takes the publisher's packets; when a frame is whole it is sealed for each viewer, and goes to the
 //! kernel as one GSO message each, a batch of these per call. Another (`door`) lets clients in, and is still when nobody comes.
 //! Then nothing is read that viewers send: no reports, no NACKs, no checks. Nothing is paced, kept, or sent again.

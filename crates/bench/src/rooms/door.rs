@@ -21,7 +21,7 @@ use wire::codec::Codec;
 use wire::rtp::{self, Kind};
 use wire::{LinkId, Outbox, Token};
 
-use super::fan::{Arrival, Viewer, path_to};
+use super::fan::{Arrival, Publisher, Viewer, path_to};
 
 /// How long nobody comes until viewers are read no more.
 const QUIET: Duration = Duration::from_secs(1);
@@ -34,13 +34,13 @@ const OUTBOX_BYTES: usize = 64 << 10;
 const REQUESTS: u64 = 0;
 const VIEWERS: u64 = 1;
 
-/// What everybody publishes, and gets.
-const CODEC: [Codec; 1] = [Codec::Vp8];
+/// What everybody publishes, and gets; sound where the offer has some.
+const CODECS: [Codec; 2] = [Codec::Vp8, Codec::Opus];
 
 /// A viewer until it has what it came for; then only its checks are answered.
 struct Guest {
     peer: Peer,
-    media: Media,
+    media: Vec<Media>,
 }
 
 pub(super) struct Door {
@@ -147,20 +147,20 @@ impl Door {
 
     fn publish(&mut self, now: Instant, offer: &str) -> Result<Option<String>> {
         let candidates = [Candidate { addr: self.publisher_addr, tcp: false }];
-        let options = AnswerOptions { purpose: Purpose::Receive { codecs: &CODEC }, candidates: &candidates };
+        let options = AnswerOptions { purpose: Purpose::Receive { codecs: &CODECS }, candidates: &candidates };
         let (peer, negotiated) = Peer::answer(&self.context, now, offer, &options)?;
-        self.announce(Arrival::Publisher(Box::new(peer)));
+        self.announce(Arrival::Publisher(Box::new(Publisher::new(peer, &negotiated.media))));
         Ok(Some(negotiated.sdp))
     }
 
     fn watch(&mut self, now: Instant, offer: &str) -> Result<Option<String>> {
         let candidates = [Candidate { addr: self.socket.local_addr(), tcp: false }];
+        let tracks = if offer.contains("\nm=audio ") { &CODECS[..] } else { &CODECS[..1] };
         let purpose =
-            Purpose::Send { tracks: &CODEC, profiles: &[], chosen: &[], stream: "bench", transport_cc: false };
+            Purpose::Send { tracks, profiles: &[], chosen: &[], stream: "bench", transport_cc: false };
         let (peer, negotiated) =
             Peer::answer(&self.context, now, offer, &AnswerOptions { purpose, candidates: &candidates })?;
-        let media = negotiated.media.into_iter().next().context("the offer has no video")?;
-        self.guests.insert(self.next_session, Guest { peer, media });
+        self.guests.insert(self.next_session, Guest { peer, media: negotiated.media });
         Ok(Some(negotiated.sdp))
     }
 

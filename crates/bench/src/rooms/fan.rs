@@ -13,24 +13,31 @@ use engine::sys::{Epoll, EventFd, Interest, RecvBatch};
 use engine::udp::{SendQueue, UdpSocket, recv_batch};
 use srtp::{Opener, Sealer, SessionKeys};
 use webrtc::{Extension, Media, Output, Peer, Remote};
+use wire::codec::MediaKind;
 use wire::rtp::{self, HeaderWriter, Kind, RtpHeader, RtpPacket};
 use wire::{LinkId, Outbox, Path, Seq, Token};
 
 /// Who has come in by the door, or gone.
 pub(super) enum Arrival {
     /// Its answer is under way; whatever it sends comes to the fan.
-    Publisher(Box<Peer>),
+    Publisher(Box<Publisher>),
     Viewer(Box<Viewer>),
     Gone {
         session: u64,
     },
 }
 
-/// One viewer's copy of the video.
+/// One viewer's copies of what is published.
 pub(super) struct Viewer {
     session: u64,
     path: Path,
     sealer: Sealer,
+    video: DownTrack,
+    sound: Option<DownTrack>,
+}
+
+/// One viewer's copy of the video, or of the sound.
+struct DownTrack {
     ssrc: u32,
     payload_type: u8,
     transport_cc: Option<u8>,
@@ -39,12 +46,22 @@ pub(super) struct Viewer {
 }
 
 impl Viewer {
-    /// `None` where its keys are none, or it gets nothing.
-    pub(super) fn new(session: u64, media: &Media, keys: &SessionKeys, remote: SocketAddr) -> Option<Self> {
+    /// `None` where its keys are none, or it gets no video.
+    pub(super) fn new(session: u64, media: &[Media], keys: &SessionKeys, remote: SocketAddr) -> Option<Self> {
         Some(Viewer {
             session,
             path: path_to(remote),
             sealer: Sealer::new(keys).ok()?,
+            video: DownTrack::new(media, MediaKind::Video)?,
+            sound: DownTrack::new(media, MediaKind::Audio),
+        })
+    }
+}
+
+impl DownTrack {
+    fn new(media: &[Media], kind: MediaKind) -> Option<Self> {
+        let media = media.iter().find(|media| media.codec.kind() == kind)?;
+        Some(DownTrack {
             ssrc: media.tx.first()?.0,
             payload_type: media.payload_type,
             transport_cc: media.extension_id(Extension::TransportCc),
@@ -52,15 +69,15 @@ impl Viewer {
         })
     }
 
-    /// Writes the finished datagram for one packet of a frame, and returns its length.
-    fn write(&mut self, frame: &Frame, packet: usize, slot: &mut [u8]) -> usize {
+    /// Writes the finished datagram for one packet, and returns its length.
+    fn write(&mut self, packet: &Packet, sealer: &mut Sealer, slot: &mut [u8]) -> usize {
         let seq = self.next_seq;
         self.next_seq += 1;
         let header = RtpHeader {
             payload_type: self.payload_type,
-            marker: packet + 1 == frame.packets.len(),
+            marker: packet.marker,
             seq: Seq(seq as u16),
-            timestamp: frame.timestamp,
+            timestamp: packet.timestamp,
             ssrc: self.ssrc,
         };
         let Some(mut writer) = HeaderWriter::new(slot, &header) else { return 0 };
@@ -68,11 +85,10 @@ impl Viewer {
             writer.extension(id, &(seq as u16).to_be_bytes());
         }
         let header_len = writer.finish();
-        let Packet { payload, is_padded } = &frame.packets[packet];
-        if *is_padded {
+        if packet.is_padded {
             slot[0] |= PADDED;
         }
-        self.sealer.seal_rtp_from(slot, header_len, payload, self.ssrc, seq)
+        sealer.seal_rtp_from(slot, header_len, &packet.payload, self.ssrc, seq)
     }
 }
 
@@ -83,14 +99,17 @@ pub(super) fn path_to(remote: SocketAddr) -> Path {
     Path { link: LinkId::datagrams(0), remote, local: None }
 }
 
-/// The packets of one frame, padded to one size so that they are one message.
+/// The packets of one frame, padded to one size so that they are one message, and the sound that came since the one before,
+/// of which the first is that message's shorter last datagram.
 #[derive(Default)]
 struct Frame {
-    timestamp: u32,
     packets: Vec<Packet>,
+    sound: Vec<Packet>,
 }
 
 struct Packet {
+    timestamp: u32,
+    marker: bool,
     payload: Vec<u8>,
     is_padded: bool,
 }
@@ -101,7 +120,7 @@ const PACKETS_MAX: usize = 256;
 impl Frame {
     fn pad(&mut self) {
         let size = self.packets.iter().map(|packet| packet.payload.len()).max().unwrap_or(0);
-        for Packet { payload, is_padded } in &mut self.packets {
+        for Packet { payload, is_padded, .. } in &mut self.packets {
             if let count @ 1..=255 = size - payload.len() {
                 payload.resize(size - 1, 0);
                 payload.push(count as u8);
@@ -112,8 +131,10 @@ impl Frame {
 }
 
 /// Whose video it is.
-struct Publisher {
-    peer: Box<Peer>,
+pub(super) struct Publisher {
+    peer: Peer,
+    /// Of its sound.
+    sound_payload_type: Option<u8>,
     opener: Option<Opener>,
 }
 
@@ -124,7 +145,7 @@ pub(super) struct Fan {
     signal: Arc<EventFd>,
     epoll: Epoll,
     batch: RecvBatch,
-    publisher: Option<Publisher>,
+    publisher: Option<Box<Publisher>>,
     viewers: Vec<Viewer>,
     frame: Frame,
     out: Outbox,
@@ -178,7 +199,7 @@ impl Fan {
         self.signal.clear();
         for arrival in self.arrived.try_iter() {
             match arrival {
-                Arrival::Publisher(peer) => self.publisher = Some(Publisher { peer, opener: None }),
+                Arrival::Publisher(publisher) => self.publisher = Some(publisher),
                 Arrival::Viewer(viewer) => self.viewers.push(*viewer),
                 Arrival::Gone { session } => self.viewers.retain(|known| known.session != session),
             }
@@ -216,14 +237,21 @@ impl Fan {
 }
 
 impl Publisher {
+    pub(super) fn new(peer: Peer, media: &[Media]) -> Self {
+        let sound = media.iter().find(|media| media.codec.kind() == MediaKind::Audio);
+        Publisher { peer, sound_payload_type: sound.map(|media| media.payload_type), opener: None }
+    }
+
     /// Takes one packet; true where its frame is whole.
     fn take(&mut self, data: &mut [u8], frame: &mut Frame) -> bool {
         let Some(opener) = &mut self.opener else { return false };
         let Ok(len) = opener.open_rtp(data) else { return false };
         let Ok(packet) = RtpPacket::parse(&data[..len]) else { return false };
-        frame.timestamp = packet.timestamp();
-        frame.packets.push(Packet { payload: packet.payload().to_vec(), is_padded: false });
-        packet.marker() || frame.packets.len() == PACKETS_MAX
+        let (timestamp, marker, payload) = (packet.timestamp(), packet.marker(), packet.payload().to_vec());
+        let is_sound = Some(packet.payload_type()) == self.sound_payload_type;
+        let packets = if is_sound { &mut frame.sound } else { &mut frame.packets };
+        packets.push(Packet { timestamp, marker, payload, is_padded: false });
+        marker && !is_sound || packets.len() == PACKETS_MAX
     }
 
     /// Goes on with its handshake, and answers its checks.
@@ -245,16 +273,23 @@ impl Publisher {
 /// Writes the frame for each viewer.
 fn fan_out(frame: &mut Frame, viewers: &mut [Viewer], out: &mut Outbox, mut flush: impl FnMut(&mut Outbox)) {
     frame.pad();
-    for viewer in viewers {
-        for packet in 0..frame.packets.len() {
-            if !out.has_room() {
-                flush(out);
+    for Viewer { path, sealer, video, sound, .. } in viewers {
+        let mut send = |track: &mut DownTrack, packets: &[Packet]| {
+            for packet in packets {
+                if !out.has_room() {
+                    flush(out);
+                }
+                let Some(slot) = out.slot() else { continue };
+                let len = track.write(packet, sealer, slot);
+                out.commit(path, len);
             }
-            let Some(slot) = out.slot() else { continue };
-            let len = viewer.write(frame, packet, slot);
-            out.commit(&viewer.path, len);
+        };
+        send(video, &frame.packets);
+        if let Some(sound) = sound {
+            send(sound, &frame.sound);
         }
     }
     flush(out);
     frame.packets.clear();
+    frame.sound.clear();
 }
