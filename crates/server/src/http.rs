@@ -19,6 +19,7 @@ mod problem;
 mod pump;
 mod reflect;
 mod relay;
+mod story;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -189,6 +190,7 @@ fn rooms_routes() -> Router<Arc<App>> {
         .route("/api/streams/{stream}", delete(api::close_stream))
         .route("/api/sessions", get(api::list_sessions))
         .route("/api/sessions/{session}", delete(api::close_session))
+        .merge(story::routes())
         .fallback(pages::page)
 }
 

@@ -7,3 +7,4 @@ pub mod control;
 pub mod directory;
 pub mod negotiator;
 pub mod spread;
+pub mod stories;

@@ -156,8 +156,7 @@ impl Door {
     fn watch(&mut self, now: Instant, offer: &str) -> Result<Option<String>> {
         let candidates = [Candidate { addr: self.socket.local_addr(), tcp: false }];
         let tracks = if offer.contains("\nm=audio ") { &CODECS[..] } else { &CODECS[..1] };
-        let purpose =
-            Purpose::Send { tracks, profiles: &[], chosen: &[], stream: "bench", transport_cc: false };
+        let purpose = Purpose::Send { tracks, profiles: &[], chosen: &[], stream: "bench", transport_cc: false };
         let (peer, negotiated) =
             Peer::answer(&self.context, now, offer, &AnswerOptions { purpose, candidates: &candidates })?;
         self.guests.insert(self.next_session, Guest { peer, media: negotiated.media });

@@ -44,6 +44,7 @@ mod silence;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 mod slow_reader;
+mod story;
 mod supervisor;
 mod upgrade;
 mod upgrade_tls;

@@ -7,8 +7,8 @@ use slab::Slab;
 use super::DownTrack;
 use crate::downs::PathNote;
 use crate::spec::LayerLimit;
-use crate::stream::{Stream, Track};
 use crate::story::{Happened, Stall, Story, Why};
+use crate::stream::{Stream, Track};
 
 /// A picture of which nothing was sent for so long stands still. Looks are a second apart, or a little less.
 const STILL: Duration = Duration::from_millis(900);

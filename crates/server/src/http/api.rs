@@ -109,14 +109,10 @@ pub(super) async fn list_sessions(
         since_1970.as_secs()
     };
     let session_json = |(id, session): &(SessionId, Session)| {
-        let role = match session.role {
-            Role::Publisher => "publisher",
-            Role::Viewer => "viewer",
-        };
         json!({
             "id": id.0.to_string(),
             "stream": &*session.name,
-            "role": role,
+            "role": role_name(session.role),
             "connected": session.is_connected,
             "since": at(session.since),
             "worker": session.worker.0,
@@ -128,6 +124,14 @@ pub(super) async fn list_sessions(
     let sessions = app.rooms.sessions(after, count);
     let entries = sessions.iter().map(session_json).collect();
     Ok(page("sessions", entries, count, sessions.last().map(|(id, _)| id.0)))
+}
+
+/// What a session is for, in a word.
+pub(super) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Publisher => "publisher",
+        Role::Viewer => "viewer",
+    }
 }
 
 /// `DELETE /api/sessions/{session}`: ends it, as its client could. A publisher takes its stream along.

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use counters::{Published, counters};
 use engine::Mailbox;
 use rooms::spec::{Command, Event, LayerLimit, SessionId, SessionStats, TrackSpec};
+use rooms::story::Story;
 use tokio::sync::Mutex as Turn;
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::time::timeout;
@@ -26,6 +27,7 @@ use crate::random::random;
 use crate::rooms::client::Client;
 use crate::rooms::directory::{self, Admitted, Census, Directory, DirectoryError, Role, Session, StreamView};
 use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
+use crate::rooms::stories::{self, About, Stories};
 use crate::worker::Message;
 
 /// What clients are told to wait while the server drains.
@@ -71,6 +73,8 @@ pub struct RoomsControl {
     negotiators: Vec<NegotiatorEnd>,
     state: Mutex<State>,
     inspections: Questions<Option<SessionStats>>,
+    tales: Questions<Option<Box<Story>>>,
+    stories: Mutex<Stories>,
 }
 
 struct State {
@@ -91,6 +95,17 @@ pub struct Opened {
     pub key: Arc<str>,
     /// What the client is told.
     pub answer: Answer,
+}
+
+/// What became of a session.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Who it is, or was.
+    pub about: About,
+    /// When it ended, and why; `None`: it is still there.
+    pub ended: Option<(Instant, &'static str)>,
+    /// What happened; `None` until it is connected.
+    pub story: Option<Box<Story>>,
 }
 
 /// Why something cannot be done.
@@ -124,6 +139,8 @@ impl RoomsControl {
                 turns: HashMap::new(),
             }),
             inspections: Questions::default(),
+            tales: Questions::default(),
+            stories: Mutex::default(),
         }
     }
 
@@ -250,7 +267,7 @@ impl RoomsControl {
     pub fn close(&self, session: SessionId) -> Result<(), ControlError> {
         let worker = self.worker_of(session)?;
         self.request(worker, Request::Close { session })?;
-        self.end(session, true);
+        self.end(session, true, stories::reason(&EndReason::Asked));
         Ok(())
     }
 
@@ -270,6 +287,30 @@ impl RoomsControl {
     async fn ask(&self, worker: WorkerId, session: SessionId) -> Option<Option<SessionStats>> {
         let ask = |token| self.plane.workers().offer(worker, Message::Command(Command::Inspect { session, token }));
         self.inspections.ask(ask).await
+    }
+
+    /// What became of a session so far, or until it ended.
+    ///
+    /// # Errors
+    /// `NoSession`, also when it ended too long ago; `Busy`.
+    pub async fn story(&self, session: SessionId) -> Result<Told, ControlError> {
+        let known = self.lock().directory.session(session).map(|known| (About::from(known), known.worker));
+        if let Some((about, worker)) = known {
+            let ask = |token| self.plane.workers().offer(worker, Message::Command(Command::Tell { session, token }));
+            let story = self.tales.ask(ask).await.ok_or(ControlError::Busy)?;
+            return Ok(Told { about, ended: None, story });
+        }
+        let stories = self.stories();
+        let ended = stories.get(session).and_then(|ended| Some((ended, ended.about.clone()?)));
+        let (ended, about) = ended.ok_or(ControlError::Directory(DirectoryError::NoSession))?;
+        Ok(Told { about, ended: Some((ended.at, ended.why)), story: ended.story.clone() })
+    }
+
+    /// So many sessions that have ended, of one stream or of all, the last first: with who they were, when they ended, and why.
+    pub fn ended(&self, stream: Option<&str>, count: usize) -> Vec<(SessionId, About, Instant, &'static str)> {
+        let stories = self.stories();
+        let latest = stories.latest().filter(|(_, about, _)| stream.is_none_or(|stream| *about.stream == *stream));
+        latest.take(count).map(|(id, about, ended)| (id, about.clone(), ended.at, ended.why)).collect()
     }
 
     /// The way to a worker's negotiator.
@@ -347,7 +388,7 @@ impl RoomsControl {
             Notice::Ended { session, reason } => {
                 tracing::debug!(session = session.0, ?reason, "session ended");
                 // Somebody who leaves by DTLS alone may be a page that is being reloaded.
-                self.end(session, reason == EndReason::Asked);
+                self.end(session, reason == EndReason::Asked, stories::reason(&reason));
                 true
             }
         }
@@ -357,6 +398,8 @@ impl RoomsControl {
     pub fn handle_event(&self, event: Event) {
         match event {
             Event::Stats { token, stats } => self.inspections.handle_answer(token, stats),
+            Event::Story { token, story } => self.tales.handle_answer(token, story),
+            Event::StoryEnded { session, story } => self.stories().tell(Instant::now(), session, story),
             // This is for the negotiator.
             Event::SessionEnded { .. } => {}
             // Of conferences alone.
@@ -373,8 +416,11 @@ impl RoomsControl {
         negotiator.send(Input::Request(request)).map_err(|_| ControlError::Busy)
     }
 
-    fn end(&self, session: SessionId, is_final: bool) {
+    fn end(&self, session: SessionId, is_final: bool, why: &'static str) {
         self.with_state(|state| {
+            if let Some(known) = state.directory.session(session) {
+                self.stories().end(Instant::now(), session, About::from(known), why);
+            }
             if let Some(key) = state.keys.remove(&session) {
                 state.by_key.remove(&key);
             }
@@ -395,6 +441,10 @@ impl RoomsControl {
             self.plane.workers().post(worker, Message::Command(command));
         }
         result
+    }
+
+    fn stories(&self) -> MutexGuard<'_, Stories> {
+        self.stories.lock().expect("nobody panics under this lock")
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -484,7 +534,7 @@ impl Drop for Pending<'_> {
             Err(_) if matches!(self.state, Asked::Waits) => return,
             Err(_) => {}
         }
-        self.control.end(self.session, false);
+        self.control.end(self.session, false, stories::reason(&EndReason::Abandoned));
     }
 }
 

@@ -87,7 +87,11 @@ fn of_a_path_that_carries_next_to_nothing() {
         assert!(is_paused, "seed {seed}: {story:?}");
         let went = |what| matches!(what, Happened::Layer { to: None, why: Why::Bandwidth, .. });
         assert!(story.entries().any(|entry| went(entry.what)), "seed {seed}: {story:?}");
-        assert!(story.entries().any(|entry| matches!(entry.what, Happened::Estimate(rate) if rate < Bitrate::from_kbps(300))));
+        assert!(
+            story
+                .entries()
+                .any(|entry| matches!(entry.what, Happened::Estimate(rate) if rate < Bitrate::from_kbps(300)))
+        );
     }
 }
 

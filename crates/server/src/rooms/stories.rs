@@ -1,0 +1,156 @@
+//! What became of sessions that are gone, for as long as there is room.
+//!
+//! In: that a session has ended, from control, and its story, from its worker: whichever comes first. Out: both, for who asks.
+//! Cost: a map lookup each; the memory of `KEPT_MAX` stories.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rooms::spec::{self, SessionId};
+use rooms::story::Story;
+
+use crate::rooms::directory::{Role, Session};
+use crate::rooms::negotiator::EndReason;
+
+/// Sessions that are gone and still known, at most: the one that ended first is forgotten for the next. A story has half a
+/// kilobyte, and seven at most.
+const KEPT_MAX: usize = 4_096;
+
+/// Who a session was.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// It brought a stream, or got one.
+    pub role: Role,
+    /// The stream's name.
+    pub stream: Arc<str>,
+    /// From where its request came.
+    pub address: Option<IpAddr>,
+    /// Its token's `sub`.
+    pub subject: Option<Arc<str>>,
+    /// When it came.
+    pub since: Instant,
+}
+
+impl From<&Session> for About {
+    fn from(session: &Session) -> Self {
+        About {
+            role: session.role,
+            stream: session.name.clone(),
+            address: session.client.address,
+            subject: session.client.subject.clone(),
+            since: session.since,
+        }
+    }
+}
+
+/// A session that is gone.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Who it was; `None` where that is still to come.
+    pub about: Option<About>,
+    /// When it ended.
+    pub at: Instant,
+    /// Why, in a word.
+    pub why: &'static str,
+    /// What became of it; `None` where it never was connected, or that is still to come.
+    pub story: Option<Box<Story>>,
+}
+
+/// All that are still known.
+#[derive(Debug, Default)]
+pub struct Stories {
+    by_session: HashMap<SessionId, Ended>,
+    /// In the order in which they ended.
+    order: VecDeque<SessionId>,
+}
+
+impl Stories {
+    /// A session has ended.
+    pub fn end(&mut self, now: Instant, session: SessionId, about: About, why: &'static str) {
+        let ended = self.entry(now, session);
+        (ended.about, ended.why) = (Some(about), why);
+    }
+
+    /// A worker has told what became of a session.
+    pub fn tell(&mut self, now: Instant, session: SessionId, story: Box<Story>) {
+        self.entry(now, session).story = Some(story);
+    }
+
+    fn entry(&mut self, now: Instant, session: SessionId) -> &mut Ended {
+        if !self.by_session.contains_key(&session) {
+            if self.order.len() >= KEPT_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.by_session.remove(&oldest);
+            }
+            self.order.push_back(session);
+        }
+        self.by_session.entry(session).or_insert(Ended { about: None, at: now, why: "", story: None })
+    }
+
+    /// A session that has ended.
+    pub fn get(&self, session: SessionId) -> Option<&Ended> {
+        self.by_session.get(&session)
+    }
+
+    /// Those that have ended and are known, the last first.
+    pub fn latest(&self) -> impl Iterator<Item = (SessionId, &About, &Ended)> {
+        let sessions = self.order.iter().rev();
+        sessions.filter_map(|session| {
+            let ended = self.by_session.get(session)?;
+            Some((*session, ended.about.as_ref()?, ended))
+        })
+    }
+}
+
+/// Why a session ended, in a word.
+pub fn reason(reason: &EndReason) -> &'static str {
+    match reason {
+        EndReason::Asked => "asked",
+        EndReason::HandshakeTimeout => "handshake_timeout",
+        EndReason::MadeRoom => "made_room",
+        EndReason::Refused => "refused",
+        EndReason::Peer(webrtc::EndReason::Closed) => "closed_by_client",
+        EndReason::Peer(_) => "failed",
+        EndReason::Abandoned => "abandoned",
+        EndReason::Worker(reason) => match reason {
+            spec::EndReason::Silent => "silent",
+            spec::EndReason::StreamClosed => "stream_closed",
+            spec::EndReason::Replaced => "replaced",
+            spec::EndReason::Full => "worker_full",
+            spec::EndReason::BadKeys => "bad_keys",
+            spec::EndReason::Disconnected => "disconnected",
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whichever_comes_first_both_are_told_and_the_oldest_are_forgotten() {
+        let (now, mut stories) = (Instant::now(), Stories::default());
+        let about =
+            || About { role: Role::Viewer, stream: "a".into(), address: None, subject: None, since: Instant::now() };
+        for session in 0..KEPT_MAX as u64 + 10 {
+            if session % 2 == 0 {
+                stories.tell(now, SessionId(session), Box::default());
+                assert!(
+                    stories.latest().all(|(known, ..)| known.0 < session),
+                    "it has not ended yet, as far as is known"
+                );
+            }
+            stories.end(now, SessionId(session), about(), "asked");
+            if session % 2 == 1 {
+                stories.tell(now, SessionId(session), Box::default());
+            }
+        }
+        assert!(stories.latest().all(|(_, _, ended)| ended.story.is_some() && ended.why == "asked"));
+        let known: Vec<u64> = stories.latest().map(|(session, ..)| session.0).collect();
+        assert_eq!((known.len(), known[0], known[KEPT_MAX - 1]), (KEPT_MAX, KEPT_MAX as u64 + 9, 10));
+        assert!(stories.get(SessionId(9)).is_none() && stories.get(SessionId(10)).is_some());
+    }
+}
