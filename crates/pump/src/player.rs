@@ -11,6 +11,7 @@
 //! `sender` what is around a datagram; `measure` what is counted. `emit` makes datagrams of them, and this file says when.
 
 mod emit;
+mod history;
 mod measure;
 mod pictures;
 mod reel;
@@ -33,6 +34,7 @@ use crate::spec::{
 use crate::totals::Totals;
 use crate::trick::Pick;
 use emit::Sent;
+use history::History;
 use measure::Measure;
 use pictures::Pictures;
 use reel::Reel;
@@ -92,6 +94,7 @@ pub(crate) struct Player {
     schedule: Schedule,
     sender: Sender,
     measure: Measure,
+    history: History,
     /// Datagrams of a burst.
     burst: u8,
     /// Those of one that found no room.
@@ -141,6 +144,7 @@ impl Player {
             schedule,
             sender: Sender::new(&spec),
             measure: Measure::new(&spec.play),
+            history: History::new(zero),
             burst,
             burst_left: 0,
             lacking_ns: None,
@@ -195,11 +199,11 @@ impl Player {
         self.is_cut_off |= self.reel.queue.cut_off(chunk);
     }
 
-    pub(crate) fn pause(&mut self) {
+    pub(crate) fn pause(&mut self, now_ns: i64) {
         self.is_running = false;
         self.lacking_ns = None;
         if matches!(self.activity, Activity::Playing | Activity::Starved) {
-            self.enter(Activity::Paused);
+            self.enter(now_ns, Activity::Paused);
         }
     }
 
@@ -259,7 +263,7 @@ impl Player {
         self.mode = mode;
         (self.lacking_ns, self.is_cut_off) = (None, false);
         self.burst_left = 0;
-        self.enter(Activity::Loading);
+        self.enter(now_ns, Activity::Loading);
     }
 
     /// Whether it waits for a time to go on at (`begin`): its next packets are there, and nobody paused it.
@@ -354,11 +358,11 @@ impl Player {
             }
         }
         (self.burst_left, self.lacking_ns) = (0, None);
-        self.enter(Activity::Playing);
+        self.enter(at_ns, Activity::Playing);
     }
 
     /// Every change of the state is one of these.
-    fn enter(&mut self, activity: Activity) {
+    fn enter(&mut self, at_ns: i64, activity: Activity) {
         debug_assert!(
             match (self.activity, activity) {
                 (Activity::Playing, Activity::Playing) => false,
@@ -370,6 +374,7 @@ impl Player {
             self.activity
         );
         self.activity = activity;
+        self.history.note(at_ns, activity, self.reel.position());
     }
 
     /// Begins to play at the reel's front; the first packet is due at `at_ns`.
@@ -472,7 +477,7 @@ impl Player {
             // What comes next begins anew in the constant rate as well.
             self.schedule.leave_pictures();
         }
-        self.enter(Activity::Loading);
+        self.enter(self.schedule.due_ns, Activity::Loading);
         Next::Wait
     }
 
@@ -511,7 +516,7 @@ impl Player {
             self.schedule.due_ns = next_ns.max(was_due_ns + 1);
             return Next::At(self.schedule.due_ns);
         }
-        self.enter(Activity::Starved);
+        self.enter(was_due_ns, Activity::Starved);
         self.null_due_ns = was_due_ns;
         self.measure.count_underrun(output.totals);
         self.transmit_starved(was_due_ns, output)
@@ -567,6 +572,7 @@ impl Player {
             clock_jumps: self.schedule.clock_jumps(),
             age: Duration::from_nanos(age_ns.max(0) as u64),
             rtp: self.sender.rtp_point(now_ns).filter(|_| stats.datagrams > 0),
+            steps: self.history.steps(),
             report: monitor.as_ref().map(|monitor| Box::new(monitor.report())),
             ..stats.clone()
         }

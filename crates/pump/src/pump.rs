@@ -93,7 +93,7 @@ impl Pump {
             Command::LiveChunk { input, chunk, oldest, .. } => self.take_live(now_ns, input, &chunk, oldest),
             Command::LiveGone(input) => self.inputs.forget(input),
             Command::Jump { session, to } => self.with(session, now_ns, |player| player.jump(now_ns, to)),
-            Command::Pause(session) => self.with(session, now_ns, |player| player.pause()),
+            Command::Pause(session) => self.with(session, now_ns, |player| player.pause(now_ns)),
             Command::Resume(session) => self.with(session, now_ns, |player| player.resume()),
             Command::Seek { session, to } => self.with(session, now_ns, |player| player.seek(now_ns, to)),
             Command::SetEnd { session, end } => self.with(session, now_ns, |player| player.set_end(end)),

@@ -520,6 +520,19 @@ pub struct SessionStats {
     pub rtp: Option<RtpPoint>,
     /// What a receiver next to us would measure, of a session that is monitored.
     pub report: Option<Box<Report>>,
+    /// What it has done until now, the oldest first; of very much the first and the last.
+    pub steps: Vec<Step>,
+}
+
+/// A change of what a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When that was.
+    pub at: Instant,
+    /// What it does from then on.
+    pub activity: Activity,
+    /// Packets from the title's start.
+    pub position: u64,
 }
 
 /// Buckets of `SessionStats::lateness`.

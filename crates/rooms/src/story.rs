@@ -198,7 +198,8 @@ impl Story {
         if let Some((at, told)) = self.estimate {
             let is_half = estimate.bps() <= told.bps() / 2;
             let is_other = estimate.bps().abs_diff(told.bps()) > told.bps() / 4;
-            if !is_half && !(is_other && now.saturating_duration_since(at) >= APART) {
+            let is_time = now.saturating_duration_since(at) >= APART;
+            if !(is_half || is_other && is_time) {
                 return;
             }
         }

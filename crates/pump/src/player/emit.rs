@@ -8,7 +8,7 @@ use super::schedule::ticks;
 use super::{Output, PACKETS, Player};
 use crate::queue::Supply;
 use crate::rewrite::Stamp;
-use crate::spec::Target;
+use crate::spec::{Activity, Target};
 use crate::trick::Pick;
 
 /// While pictures are shown a reference is sent at least so often (the standard allows 100 ms, DVB 40 ms).
@@ -127,10 +127,14 @@ impl Player {
         }
         let is_behind = self.schedule.padding.is_some_and(|padding| padding.is_behind);
         match self.lacking_ns {
-            None if is_behind => self.lacking_ns = Some(due_ns),
+            None if is_behind => {
+                self.lacking_ns = Some(due_ns);
+                self.history.note(due_ns, Activity::Starved, self.reel.position());
+            }
             Some(since_ns) if !is_behind => {
                 self.measure.stats.starved += Duration::from_nanos((due_ns - since_ns).max(0) as u64);
                 self.lacking_ns = None;
+                self.history.note(due_ns, Activity::Playing, self.reel.position());
             }
             _ => {}
         }

@@ -217,6 +217,13 @@ fn a_padded_session_that_is_starved_says_so_and_for_how_long() {
     for (_, reason, stats) in &world.ended {
         assert_eq!(*reason, EndReason::Ended);
         assert!((17.0..20.0).contains(&stats.starved.as_secs_f64()), "{:?}", stats.starved);
+        let [began, starved, went_on] = &stats.steps[..] else { panic!("{:?}", stats.steps) };
+        let activities = [began, starved, went_on].map(|step| step.activity);
+        assert_eq!(activities, [Activity::Playing, Activity::Starved, Activity::Playing]);
+        assert!((went_on.at - starved.at).abs_diff(stats.starved) < Duration::from_millis(10), "{:?}", stats.steps);
+        // It notices with the next datagram.
+        assert!((starved.position..starved.position + 7).contains(&went_on.position), "{:?}", stats.steps);
+        assert!(began.position == 0 && starved.position > 0, "{:?}", stats.steps);
     }
 }
 

@@ -10,11 +10,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use pump::monitor::Report;
-use pump::spec::{SessionId, SessionStats, late_bound};
+use pump::spec::{SessionId, SessionStats, Step, late_bound};
 use serde_json::{Value, json};
 use titles::{Listed, Trouble};
 
 use super::live::input_json;
+use super::story::Clock;
 use super::{App, InPath, Problem};
 use crate::pump::control::{Inspected, PumpControl, PumpError};
 use crate::pump::destination::DestinationError;
@@ -121,6 +122,10 @@ fn inspected_json(inspected: &Inspected) -> Value {
     let mut value = session_json(session);
     value["statistics"] = stats_json(stats);
     value["position"] = json!(at.as_secs_f64());
+    let clock = Clock::now();
+    let step =
+        |step: &Step| json!({"at": clock.at(step.at), "event": <&str>::from(step.activity), "packet": step.position});
+    value["story"] = stats.steps.iter().map(step).collect();
     let pad = (stats.pad_late >= PAD_LATE).then(|| json!({"error": "the title has more than pad leaves room for"}));
     value["trouble"] = trouble.as_ref().map(trouble_json).or(pad).unwrap_or_default();
     value

@@ -63,19 +63,19 @@ async fn list_ended(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -
 }
 
 /// Tells times of day.
-struct Clock {
+pub(super) struct Clock {
     now: Instant,
     unix_ms: u64,
 }
 
 impl Clock {
-    fn now() -> Self {
+    pub(super) fn now() -> Self {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         Clock { now: Instant::now(), unix_ms }
     }
 
     /// In seconds since 1970, to the millisecond.
-    fn at(&self, at: Instant) -> f64 {
+    pub(super) fn at(&self, at: Instant) -> f64 {
         let ago = self.now.saturating_duration_since(at).as_millis() as u64;
         self.unix_ms.saturating_sub(ago) as f64 / 1e3
     }
