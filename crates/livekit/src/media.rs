@@ -92,6 +92,10 @@ pub enum Request {
         session: SessionId,
         /// The room's sid.
         room: String,
+        /// What people call the room.
+        room_name: String,
+        /// Whose it is.
+        identity: String,
         /// What for.
         role: Role,
         /// Whether our offer has data channels; where the client offers, that says it.

@@ -111,13 +111,14 @@ pub(crate) fn open_session(
     wants_data: bool,
     turn: &mut Turn<'_>,
 ) -> Option<SessionId> {
-    let (place, sid) = (room.place(who), room.sid.clone());
+    let (place, sid, room_name) = (room.place(who), room.sid.clone(), room.name.clone());
     let member = room.members.get_mut(&who)?;
+    let identity = member.identity.clone();
     // That is pion's way; others are libwebrtc, and know tracks by descriptions.
     let wants_packets = member.client.sdk() == Sdk::Go;
     let Transports { publisher, subscriber, .. } = &mut member.transports;
     let session = turn.directory.open_session(place);
-    turn.out.media(Request::Open { session, room: sid, role, wants_data, wants_packets });
+    turn.out.media(Request::Open { session, room: sid, room_name, identity, role, wants_data, wants_packets });
     let peer = if role == Role::Subscriber { subscriber } else { publisher };
     *peer = Some(Peer::new(session, wants_data));
     Some(session)

@@ -4,6 +4,7 @@
 //! is one client's connection, by `websocket`, and `guests` are those who come by WHIP and WHEP; `twirp` reads and writes what applications ask for; `webhooks` tells them what happens.
 //! What the rooms ask of the packet path, `control` hands on: `stage` knows which worker each session and each track is on.
 
+mod attendance;
 pub mod control;
 pub mod guests;
 pub mod hub;

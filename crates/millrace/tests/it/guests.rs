@@ -78,6 +78,23 @@ fn who_deletes_its_resource_has_left_the_room() {
         publisher.client.has_ended && other.client.has_ended
     });
     wait_until("nobody is left", || participants(&server, "meeting").is_empty());
+    // What became of them is told afterwards.
+    let ask = |path: &str| -> Value {
+        let answer = server.ask("GET", path, &[], "");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        serde_json::from_str(&answer.body).expect("JSON")
+    };
+    wait_until("their workers have told all", || {
+        let ended = ask("/api/sessions/ended?stream=meeting");
+        let ended = ended.as_array().expect("a list");
+        let camera = ended.iter().find(|session| session["subject"] == "camera").expect("it is known");
+        assert_eq!(
+            (ended.len(), &camera["role"], &camera["ended"]["why"]),
+            (3, &json!("participant"), &json!("asked"))
+        );
+        let story = ask(&format!("/api/sessions/{}/story", camera["session"].as_str().expect("a text")));
+        story["events"][0]["event"] == "path"
+    });
 }
 
 #[test]

@@ -19,6 +19,7 @@ use wire::codec::MediaKind;
 use super::{App, InPath, Problem};
 use crate::rooms::control::{ControlError, track_id};
 use crate::rooms::directory::{DirectoryError, Role, Session, StreamView};
+use crate::rooms::stories::Part;
 
 /// Entries of one answer at most. They are copied under a lock that everybody needs.
 const PAGE_MAX: usize = 1_000;
@@ -112,7 +113,7 @@ pub(super) async fn list_sessions(
         json!({
             "id": id.0.to_string(),
             "stream": &*session.name,
-            "role": role_name(session.role),
+            "role": <&str>::from(Part::from(session.role)),
             "connected": session.is_connected,
             "since": at(session.since),
             "worker": session.worker.0,
@@ -124,14 +125,6 @@ pub(super) async fn list_sessions(
     let sessions = app.rooms.sessions(after, count);
     let entries = sessions.iter().map(session_json).collect();
     Ok(page("sessions", entries, count, sessions.last().map(|(id, _)| id.0)))
-}
-
-/// What a session is for, in a word.
-pub(super) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Publisher => "publisher",
-        Role::Viewer => "viewer",
-    }
 }
 
 /// `DELETE /api/sessions/{session}`: ends it, as its client could. A publisher takes its stream along.

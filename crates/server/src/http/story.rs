@@ -12,7 +12,7 @@ use rooms::story::{Entry, Happened, Story};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::api::{page_count, read_query, role_name};
+use super::api::{page_count, read_query};
 use super::{App, InPath, Problem};
 use crate::rooms::control::{ControlError, Told};
 use crate::rooms::directory::DirectoryError;
@@ -31,9 +31,17 @@ async fn tell(
 ) -> Result<Json<Value>, Problem> {
     app.authorize_admin(&headers, "read what became of a session")?;
     let id = session.parse().map_err(|_| ControlError::Directory(DirectoryError::NoSession))?;
-    let Told { about, ended, story } = app.rooms.story(SessionId(id)).await?;
+    let id = SessionId(id);
+    let told = match &app.livekit {
+        Some(livekit) => livekit.story(id).await,
+        None => None,
+    };
+    let Told { about, ended, story } = match told {
+        Some(told) => told,
+        None => app.rooms.story(id).await?,
+    };
     let clock = Clock::now();
-    let mut told = about_json(SessionId(id), &about, &clock);
+    let mut told = about_json(id, &about, &clock);
     told.insert("ended".into(), ended.map_or(Value::Null, |(at, why)| ended_json(at, why, &clock)));
     told.insert("forgotten".into(), story.as_ref().map_or(0, |story| story.forgotten()).into());
     told.insert("events".into(), story.map_or_else(Vec::new, |story| events(&story, &clock)).into());
@@ -85,7 +93,7 @@ fn about_json(id: SessionId, about: &About, clock: &Clock) -> Map<String, Value>
     let about = json!({
         "session": id.0.to_string(),
         "stream": &*about.stream,
-        "role": role_name(about.role),
+        "role": <&str>::from(about.part),
         "address": about.address,
         "subject": about.subject.as_deref(),
         "since": clock.at(about.since),

@@ -16,6 +16,7 @@ use rooms::spec::{self, LayerLimit, SessionStats};
 use tokio::time::{MissedTickBehavior, interval};
 use wire::WorkerId;
 
+use super::attendance::Attendance;
 use super::guests::{Guest, Guests};
 use super::hub::Hub;
 use super::ice::IceServers;
@@ -24,10 +25,11 @@ use super::stage::{Ask, Stage};
 use super::webhooks::Webhooks;
 use crate::plane::ProductControl;
 use crate::random::random;
-use crate::rooms::control::{ControlError, RoomsControl};
+use crate::rooms::control::{ControlError, RoomsControl, Told};
 use crate::rooms::directory::DirectoryError;
 use crate::rooms::negotiator::conference::ConferenceNotice;
 use crate::rooms::negotiator::{Input, Patched, Request};
+use crate::rooms::stories;
 use crate::worker::Message;
 
 /// What a negotiator had no room for is offered again so often.
@@ -67,6 +69,7 @@ pub struct Control {
     /// Those of WHIP and WHEP: the ways to workers and negotiators are the same.
     broadcasts: Arc<RoomsControl>,
     stage: Mutex<Stage>,
+    attendance: Mutex<Attendance>,
     webhooks_given_up: Arc<AtomicU64>,
 }
 
@@ -87,7 +90,9 @@ impl Control {
         let hub = Arc::new(Hub::new(settings, seed, ice, inlets, Box::new(move || plane.takes_newcomers()))?);
         let stage = Mutex::new(Stage::new(broadcasts.plane().workers().count(), sessions_max));
         let guests = Guests::new(hub.clone());
-        let control = Arc::new(Control { hub: hub.clone(), guests, broadcasts, stage, webhooks_given_up: given_up });
+        let attendance = Mutex::default();
+        let control = Control { hub: hub.clone(), guests, broadcasts, stage, attendance, webhooks_given_up: given_up };
+        let control = Arc::new(control);
         for teller in tellers {
             tokio::spawn(teller.run());
         }
@@ -135,6 +140,14 @@ impl Control {
         self.broadcasts.limit_at(worker, session, layers)
     }
 
+    /// What became of a session of the rooms so far. `None`: it is none of these, or not there.
+    pub async fn story(&self, id: spec::SessionId) -> Option<Told> {
+        let session = Stage::session_of(id)?;
+        let worker = self.stage().worker_of(session)?;
+        let about = self.attendance().get(session)?.clone();
+        Some(Told { about, ended: None, story: self.broadcasts.tell(worker, id).await.flatten() })
+    }
+
     fn place_of(&self, guest: &Guest) -> Result<(WorkerId, spec::SessionId), ControlError> {
         let worker = self.stage().worker_of(guest.session);
         let worker = worker.ok_or(ControlError::Directory(DirectoryError::NoSession))?;
@@ -160,6 +173,9 @@ impl Control {
 
     /// Takes what a negotiator reports. There is room for whoever has connected: it had a place before.
     pub fn handle_notice(&self, session: spec::SessionId, notice: ConferenceNotice) -> bool {
+        if let (ConferenceNotice::Ended(reason), Some(session)) = (&notice, Stage::session_of(session)) {
+            self.attendance().note_end(session, stories::reason(reason));
+        }
         let events = self.with_stage(|stage| stage.handle_notice(session, notice));
         self.tell(events);
         true
@@ -186,6 +202,11 @@ impl Control {
                 requests = self.hub.media() => requests,
                 _ = again.tick(), if has_waiting => Vec::new(),
             };
+            for request in &requests {
+                if let Some((session, about, why)) = self.attendance().handle(Instant::now(), request) {
+                    self.broadcasts.note_end(Stage::spec_id(session), about, why);
+                }
+            }
             let events = self.with_stage(|stage| {
                 let mut placement = self.broadcasts.plane().placement();
                 requests.into_iter().filter_map(|request| stage.handle_request(&mut placement, request)).collect()
@@ -238,6 +259,10 @@ impl Control {
             }
         }
         result
+    }
+
+    fn attendance(&self) -> MutexGuard<'_, Attendance> {
+        self.attendance.lock().expect("nobody panics under this lock")
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {

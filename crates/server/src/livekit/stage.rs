@@ -140,7 +140,7 @@ impl Stage {
     /// Does what the rooms ask for; what comes of it at once is returned.
     pub fn handle_request(&mut self, placement: &mut Placement, request: Request) -> Option<Event> {
         match request {
-            Request::Open { session, room, role, wants_data, wants_packets } => {
+            Request::Open { session, room, role, wants_data, wants_packets, .. } => {
                 return self.open(placement, session, room.into(), role, (wants_data, wants_packets));
             }
             Request::Close { session } => self.close(placement, session),
@@ -259,6 +259,11 @@ impl Stage {
     /// What workers and negotiators call a session.
     pub fn spec_id(session: SessionId) -> spec::SessionId {
         spec::SessionId(SESSIONS_FROM + session.0)
+    }
+
+    /// What the rooms call a session; `None`: it is none of theirs.
+    pub fn session_of(id: spec::SessionId) -> Option<SessionId> {
+        id.0.checked_sub(SESSIONS_FROM).map(SessionId)
     }
 
     /// Where a session is.

@@ -296,14 +296,24 @@ impl RoomsControl {
     pub async fn story(&self, session: SessionId) -> Result<Told, ControlError> {
         let known = self.lock().directory.session(session).map(|known| (About::from(known), known.worker));
         if let Some((about, worker)) = known {
-            let ask = |token| self.plane.workers().offer(worker, Message::Command(Command::Tell { session, token }));
-            let story = self.tales.ask(ask).await.ok_or(ControlError::Busy)?;
+            let story = self.tell(worker, session).await.ok_or(ControlError::Busy)?;
             return Ok(Told { about, ended: None, story });
         }
         let stories = self.stories();
         let ended = stories.get(session).and_then(|ended| Some((ended, ended.about.clone()?)));
         let (ended, about) = ended.ok_or(ControlError::Directory(DirectoryError::NoSession))?;
         Ok(Told { about, ended: Some((ended.at, ended.why)), story: ended.story.clone() })
+    }
+
+    /// What became so far of any session of a worker.
+    pub(crate) async fn tell(&self, worker: WorkerId, session: SessionId) -> Option<Option<Box<Story>>> {
+        let ask = |token| self.plane.workers().offer(worker, Message::Command(Command::Tell { session, token }));
+        self.tales.ask(ask).await
+    }
+
+    /// Any session of a worker has ended.
+    pub(crate) fn note_end(&self, session: SessionId, about: About, why: &'static str) {
+        self.stories().end(Instant::now(), session, about, why);
     }
 
     /// So many sessions that have ended, of one stream or of all, the last first: with who they were, when they ended, and why.

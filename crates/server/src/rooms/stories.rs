@@ -18,16 +18,37 @@ use crate::rooms::negotiator::EndReason;
 /// kilobyte, and seven at most.
 const KEPT_MAX: usize = 4_096;
 
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Part {
+    /// It brings a stream.
+    Publisher,
+    /// It gets one.
+    Viewer,
+    /// It is one of a participant's, in a room of LiveKit's.
+    Participant,
+}
+
+impl From<Role> for Part {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Publisher => Part::Publisher,
+            Role::Viewer => Part::Viewer,
+        }
+    }
+}
+
 /// Who a session was.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// It brought a stream, or got one.
-    pub role: Role,
-    /// The stream's name.
+    /// What it is for.
+    pub part: Part,
+    /// The stream's name, or the room's.
     pub stream: Arc<str>,
     /// From where its request came.
     pub address: Option<IpAddr>,
-    /// Its token's `sub`.
+    /// Its token's `sub`, or its identity in the room.
     pub subject: Option<Arc<str>>,
     /// When it came.
     pub since: Instant,
@@ -36,7 +57,7 @@ pub struct About {
 impl From<&Session> for About {
     fn from(session: &Session) -> Self {
         About {
-            role: session.role,
+            part: session.role.into(),
             stream: session.name.clone(),
             address: session.client.address,
             subject: session.client.subject.clone(),
@@ -134,7 +155,7 @@ mod tests {
     fn whichever_comes_first_both_are_told_and_the_oldest_are_forgotten() {
         let (now, mut stories) = (Instant::now(), Stories::default());
         let about =
-            || About { role: Role::Viewer, stream: "a".into(), address: None, subject: None, since: Instant::now() };
+            || About { part: Part::Viewer, stream: "a".into(), address: None, subject: None, since: Instant::now() };
         for session in 0..KEPT_MAX as u64 + 10 {
             if session % 2 == 0 {
                 stories.tell(now, SessionId(session), Box::default());

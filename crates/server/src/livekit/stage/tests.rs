@@ -92,7 +92,15 @@ impl Test {
 }
 
 fn opening(session: SessionId, room: &str, role: Role) -> Request {
-    Request::Open { session, room: room.to_owned(), role, wants_data: true, wants_packets: false }
+    Request::Open {
+        session,
+        room: room.to_owned(),
+        room_name: room.to_owned(),
+        identity: "somebody".to_owned(),
+        role,
+        wants_data: true,
+        wants_packets: false,
+    }
 }
 
 fn media(mid: &str, direction: Direction) -> Media {
