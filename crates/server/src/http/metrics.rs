@@ -98,7 +98,7 @@ fn make_page(app: &App) -> String {
     page.set(&[(String::new(), livekit.unwrap_or_default())]);
     if let Some(pump) = &app.pump {
         pump::write(&mut page, pump);
-        let input = |input: &Inspected| (format!("input={:?}", input.config.name), input.counters.clone());
+        let input = |input: &Inspected| (label("input", &input.config.name), input.counters.clone());
         page.set(&pump.live_inputs().iter().map(input).collect::<Vec<_>>());
     }
     if app.relay.is_some() {
@@ -143,7 +143,7 @@ fn write_certificates(page: &mut Page, certificates: &Certificates) {
     page.family(name, "gauge", "When the certificate in the file goes out of date, in seconds since 1970.");
     for (file, until) in certificates.expiries() {
         let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        page.sample(name, &format!("file={:?}", file.display().to_string()), until.as_secs_f64());
+        page.sample(name, &label("file", &file.to_string_lossy()), until.as_secs_f64());
     }
 }
 
@@ -151,7 +151,7 @@ fn write_sessions(page: &mut Page, app: &App) {
     let census = app.rooms.census();
     page.family("millrace_streams", "gauge", "Streams by the state of their publisher.");
     for (state, count) in StreamState::VARIANTS.iter().zip(census.streams) {
-        page.sample("millrace_streams", &format!("state={:?}", <&str>::from(state)), count as f64);
+        page.sample("millrace_streams", &label("state", state.into()), count as f64);
     }
     page.family("millrace_sessions", "gauge", "Sessions by role, and whether their handshake is done.");
     for ((all, connected), label) in [(census.publishers, "publisher"), (census.viewers, "viewer")] {
@@ -206,15 +206,21 @@ fn write_rooms(page: &mut Page, workers: &Workers) {
 }
 
 fn worker_label(worker: WorkerId) -> String {
-    format!("worker=\"{}\"", worker.0)
+    label("worker", &worker.0.to_string())
+}
+
+/// A label and its value. Of what may be in that, three characters have to be written otherwise.
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', r"\\").replace('\n', r"\n").replace('"', r#"\""#);
+    format!("{name}=\"{value}\"")
 }
 
 /// Bounds of histograms: powers of two from 16 µs to 17 s, which is all that is of interest.
 const SHOWN_BITS: RangeInclusive<usize> = 14..=34;
 
 /// Labels with one more.
-fn with_label(labels: &str, label: &str, value: &str) -> String {
-    joined(labels, &format!("{label}={value:?}"))
+fn with_label(labels: &str, name: &str, value: &str) -> String {
+    joined(labels, &label(name, value))
 }
 
 fn joined(labels: &str, more: &str) -> String {
@@ -289,5 +295,16 @@ impl Page {
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         writeln!(self.text, "{line}").expect("writing to a String cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_characters_of_a_label_are_written_otherwise_and_no_others() {
+        assert_eq!(label("file", "/etc/n\u{fc}/a b.pem"), "file=\"/etc/n\u{fc}/a b.pem\"");
+        assert_eq!(label("file", "a\"b\\c\nd\te\u{301}"), "file=\"a\\\"b\\\\c\\nd\te\u{301}\"");
     }
 }

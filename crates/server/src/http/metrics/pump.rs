@@ -2,7 +2,7 @@
 
 use counters::counters;
 
-use super::{Page, worker_label};
+use super::{Page, label, worker_label};
 use crate::pump::control::{PumpControl, Totals};
 
 counters! {
@@ -30,7 +30,7 @@ fn write_totals(page: &mut Page, totals: &Totals, playing: u64) {
     page.family("millrace_pump_sessions", "gauge", "Pump sessions, by what they do; waiting: for parts of titles.");
     let waiting = open.saturating_sub(playing + paused);
     for (state, count) in [("playing", playing), ("paused", paused), ("waiting", waiting)] {
-        page.sample("millrace_pump_sessions", &format!("state={state:?}"), count as f64);
+        page.sample("millrace_pump_sessions", &label("state", state), count as f64);
     }
     let (bandwidth_bps, bandwidth_max_bps) = (totals.bandwidth.bps(), totals.bandwidth_max.bps());
     page.set(&[(String::new(), Admission { bandwidth_bps, bandwidth_max_bps, refusals: totals.refusals })]);

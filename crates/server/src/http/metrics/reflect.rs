@@ -3,7 +3,7 @@
 use ::reflect::spec::EndReason;
 use strum::VariantArray as _;
 
-use super::{Page, worker_label};
+use super::{Page, label, with_label, worker_label};
 use crate::plane::workers::Workers;
 use crate::reflect::control::{Control, StreamView};
 
@@ -39,21 +39,21 @@ pub(super) fn write(page: &mut Page, reflect: &Control, workers: &Workers) {
     );
     let totals = reflect.access_totals();
     for (what, count) in [("written", totals.written), ("dropped", totals.dropped), ("refused", totals.refused)] {
-        page.sample(name, &format!("what={what:?}"), count as f64);
+        page.sample(name, &label("what", what), count as f64);
     }
     let streams = reflect.streams();
     for (name, kind, help, read) in SHOWN {
         let name = format!("millrace_reflect_stream_{name}");
         page.family(&name, kind, help);
         for stream in &streams {
-            page.sample(&name, &format!("stream={:?}", stream.name), read(stream));
+            page.sample(&name, &label("stream", &stream.name), read(stream));
         }
     }
     let name = "millrace_reflect_stream_viewers_ended_total";
     page.family(name, "counter", "Viewers of the stream that are gone, by reason.");
     for stream in &streams {
         for reason in EndReason::VARIANTS {
-            let labels = format!("stream={:?},reason={:?}", stream.name, <&str>::from(reason));
+            let labels = with_label(&label("stream", &stream.name), "reason", reason.into());
             page.sample(name, &labels, stream.totals.ended.count(*reason) as f64);
         }
     }
