@@ -4,6 +4,7 @@
 //! Cost: one relaxed store per number and turn. There is one writer, so no addition is locked.
 
 use std::sync::atomic::AtomicI32;
+use std::time::Duration;
 
 use counters::{Lateness, Published, counters};
 
@@ -59,7 +60,7 @@ counters! {
         counter dropped_tcp_full: u64 = "dropped_tcp_full_total",
         /// TCP links that are open.
         gauge tcp_links: u64 = "tcp_links",
-        /// TCP connections accepted.
+        /// TCP connections that the worker accepted.
         counter tcp_accepted: u64 = "tcp_accepted_total",
         /// TCP connections turned away because there were too many, of all or of their address, or no descriptors.
         counter tcp_refused: u64 = "tcp_refused_total",
@@ -99,9 +100,9 @@ counters! {
         counter mailbox_full: u64 = "mailbox_full_total",
         /// Times that the service did what was due.
         counter timeouts: u64 = "timeouts_total",
-        /// Nanoseconds in which the worker did not sleep.
-        counter busy_ns: u64 = "busy_ns_total",
-        /// How long after the time that the service asked for it was given its turn.
+        /// Seconds in which the worker did not sleep.
+        counter busy: Duration = "busy_seconds_total",
+        /// Seconds from the time that the service asked for until it had its turn.
         histogram lateness: Lateness = "lateness_seconds",
     }
 }

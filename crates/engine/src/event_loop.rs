@@ -123,7 +123,7 @@ impl<M: Send + 'static> Loop<M> {
             self.woke = Instant::now();
             has_more = self.turn(service, self.woke)?;
             now = Instant::now();
-            self.egress.links.counts.busy_ns += now.duration_since(self.woke).as_nanos() as u64;
+            self.egress.links.counts.busy += now.duration_since(self.woke);
         }
         self.publish();
         Ok(())

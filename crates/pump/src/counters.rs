@@ -9,9 +9,9 @@ counters! {
     pub struct Counters: "millrace_pump_" {
         /// Datagrams written.
         counter datagrams: u64 = "datagrams_total",
-        /// Bytes of these, RTP headers included.
+        /// Bytes of the datagrams written, RTP headers included.
         counter bytes: u64 = "bytes_total",
-        /// Parity datagrams, which are not among the others.
+        /// Parity datagrams written, which are not among the other datagrams.
         counter fec_datagrams: u64 = "fec_datagrams_total",
         /// Datagrams for connections (RTSP, interleaved) that had room, or seemed to: some of them may be among the lost.
         counter interleaved: u64 = "interleaved_datagrams_total",
@@ -31,19 +31,19 @@ counters! {
         counter nulls: u64 = "null_packets_total",
         /// Times that a session was so late that its schedule was moved.
         counter shifts: u64 = "shifts_total",
-        /// Worst delay factor (RFC 4445) of sessions in their last second.
+        /// Worst delay factor (RFC 4445) of sessions in their last second, in seconds.
         gauge delay_factor_max: Duration = "delay_factor_max_seconds",
-        /// Sessions on the worker.
+        /// Pump sessions on the worker.
         gauge sessions: u64 = "worker_sessions",
-        /// Sessions that are being sent.
+        /// Pump sessions that are being sent.
         gauge playing: u64 = "worker_playing",
-        /// Sessions whose next part is late.
+        /// Pump sessions whose next part is late.
         gauge starved: u64 = "worker_starved",
-        /// Sessions with a monitor.
+        /// Pump sessions with a monitor.
         gauge monitored: u64 = "monitored_sessions",
-        /// Worst jitter of clock references that monitors saw.
+        /// Worst jitter of clock references that monitors saw, in seconds.
         gauge pcr_jitter_max: Duration = "pcr_jitter_max_seconds",
-        /// How long after its time each burst was written.
+        /// Seconds from the time of each burst until it was written.
         histogram lateness: Lateness = "lateness_seconds",
     }
 }

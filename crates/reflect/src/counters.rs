@@ -8,15 +8,15 @@ use crate::spec::EndReason;
 counters! {
     /// A worker's counters since it started, and what it has now.
     pub struct Counters: "millrace_reflect_" {
-        /// Viewers on the worker.
+        /// Viewers of reflected streams on the worker.
         gauge viewers: u64 = "viewers",
-        /// Streams that have viewers on the worker.
+        /// Reflected streams that have viewers on the worker.
         gauge streams: u64 = "streams",
         /// Bytes of units that viewers were in when they fell out of the window, and that are kept for them.
         gauge rest_bytes: u64 = "rest_bytes",
-        /// Viewers that came.
+        /// Viewers of reflected streams that came.
         counter viewers_begun: u64 = "viewers_begun_total",
-        /// Viewers that are gone, by reason.
+        /// Viewers of reflected streams that are gone, by reason.
         counter viewers_ended: EndCounts = "viewers_ended_total",
         /// Times that a viewer fell out of the window and went on at a newer start point.
         counter skips: u64 = "skips_total",

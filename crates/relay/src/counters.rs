@@ -53,17 +53,17 @@ counters! {
         counter dtls_made_room: u64 = "dtls_made_room_total",
         /// Datagrams from clients to peers.
         counter packets_to_peers: u64 = "packets_to_peers_total",
-        /// Their payload, in bytes.
+        /// Bytes that clients sent to peers, without headers.
         counter bytes_to_peers: u64 = "bytes_to_peers_total",
         /// Datagrams from peers to clients.
         counter packets_to_clients: u64 = "packets_to_clients_total",
-        /// Their payload, in bytes.
+        /// Bytes that peers sent to clients, without headers.
         counter bytes_to_clients: u64 = "bytes_to_clients_total",
         /// Datagrams between two allocations of this worker, which the kernel did not see in between.
         counter packets_joined: u64 = "packets_joined_total",
         /// Datagrams that went no further, by reason.
         counter drops: DropCounters = "dropped_total",
-        /// How long after its time each allocation expired.
+        /// Seconds from the time of each allocation until it expired.
         histogram lateness: Lateness = "lateness_seconds",
     }
 }

@@ -9,15 +9,15 @@ counters! {
     pub struct Counters: "millrace_rooms_" {
         /// Streams that the worker knows, its own and those it mirrors.
         gauge streams: u64 = "streams",
-        /// Publishers on the worker.
+        /// Publishers of rooms on the worker.
         gauge publishers: u64 = "publishers",
-        /// Viewers on the worker.
+        /// Viewers of rooms on the worker.
         gauge viewers: u64 = "viewers",
-        /// Sessions on the worker.
+        /// Sessions of rooms on the worker.
         gauge sessions: u64 = "sessions",
         /// Pictures that viewers on the worker get.
         gauge pictures: u64 = "pictures",
-        /// Of these, smaller ones than their viewers want and their publishers send.
+        /// Pictures that viewers on the worker get, and that are smaller than they want and their publishers send.
         gauge pictures_small: u64 = "pictures_small",
         /// Pictures that viewers want and publishers send, and of which nothing is sent: a keyframe is waited for, or bandwidth.
         gauge pictures_missing: u64 = "pictures_missing",
@@ -37,7 +37,7 @@ counters! {
         counter keyframe_requests: u64 = "keyframe_requests_total",
         /// Packets that went no further, by reason.
         counter drops: DropCounters = "dropped_total",
-        /// How long after its time each timer fired.
+        /// Seconds from the time of each timer until it fired.
         histogram lateness: Lateness = "lateness_seconds",
     }
 }

@@ -156,7 +156,7 @@ counters! {
         counter unclear: u64 = "unclear_total",
         /// TCP connections that are HTTP's.
         counter http: u64 = "http_total",
-        /// TCP connections of these that a worker has, as they began with a request for a reflected stream.
+        /// TCP connections of HTTP that a worker has, as they began with a request for a reflected stream.
         counter viewers: u64 = "viewers_total",
         /// TCP connections that are TURN's.
         counter turn: u64 = "turn_total",

@@ -72,7 +72,7 @@ impl Plane {
         self.workers.flush();
         let mut placement = self.placement();
         for (worker, counters) in self.workers.counters() {
-            placement.update(now, worker, counters.busy_ns);
+            placement.update(now, worker, counters.busy.as_nanos() as u64);
             placement.set_behind(worker, self.workers.is_behind(worker));
         }
     }

@@ -13,19 +13,19 @@ counters! {
     pub struct Stats: "millrace_library_" {
         /// Parts of titles that were there when asked for.
         counter hits: u64 = "hits_total",
-        /// Parts that had to be waited for.
+        /// Parts of titles that had to be waited for.
         counter misses: u64 = "misses_total",
-        /// Of these: parts that were on their way already.
+        /// Parts of titles that had to be waited for, and were on their way already.
         counter joined: u64 = "joined_total",
         /// Bytes in the memory cache.
         gauge cached_bytes: u64 = "cached_bytes",
-        /// Parts in the memory cache.
+        /// Parts of titles in the memory cache.
         gauge cached_chunks: u64 = "cached_parts",
         /// Bytes in memory, the cache and what sessions hold beside it.
         gauge held_bytes: u64 = "held_bytes",
-        /// Parts in memory, the cache and what sessions hold beside it.
+        /// Parts of titles in memory, the cache and what sessions hold beside it.
         gauge held_chunks: u64 = "held_parts",
-        /// Parts that left the memory cache for others.
+        /// Parts of titles that left the memory cache for others.
         counter evictions: u64 = "evictions_total",
         /// Titles that are known, played or not.
         gauge titles: u64 = "titles",
@@ -43,21 +43,21 @@ counters! {
         counter retries: u64 = "retries_total",
         /// Times that a title's parts ceased to come.
         counter troubles: u64 = "troubles_total",
-        /// Parts that were given up, as others of their titles came.
+        /// Parts of titles that were given up, as others of their titles came.
         counter holes: u64 = "holes_total",
-        /// Requests to the next origin.
+        /// Requests to the next origin, as one has failed.
         counter failovers: u64 = "failovers_total",
         /// Panics of libraries, each of which ended a request or a connection to an origin.
         counter panics: u64 = "panics_total",
         /// Requests that an origin sent elsewhere.
         counter redirects: u64 = "redirects_total",
-        /// Parts that were on disk.
+        /// Parts of titles that were on disk.
         counter disk_hits: u64 = "disk_hits_total",
-        /// Parts that were written to disk.
+        /// Parts of titles that were written to disk.
         counter disk_writes: u64 = "disk_writes_total",
         /// Bytes in the disk cache.
         gauge disk_bytes: u64 = "disk_bytes",
-        /// Parts that left the disk cache for others.
+        /// Parts of titles that left the disk cache for others.
         counter disk_evictions: u64 = "disk_evictions_total",
         /// Files of the disk cache that were not what was written. They are removed.
         counter disk_damaged: u64 = "disk_damaged_total",

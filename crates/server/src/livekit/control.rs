@@ -41,13 +41,13 @@ const LOOKS_AT_ONCE: usize = 128;
 counters! {
     /// Rooms of LiveKit's protocol.
     pub struct Counters: "millrace_livekit_" {
-        /// Rooms now.
+        /// Rooms of LiveKit's protocol now.
         gauge rooms: u64 = "rooms",
-        /// Participants now.
+        /// Participants of LiveKit's rooms now.
         gauge participants: u64 = "participants",
-        /// Signalling connections now.
+        /// Signalling connections of LiveKit's protocol now.
         gauge connections: u64 = "connections",
-        /// Published tracks now.
+        /// Published tracks of LiveKit's rooms now.
         gauge tracks: u64 = "tracks",
         /// Signalling connections that were closed because their clients read too slowly.
         counter slow: u64 = "slow_total",

@@ -29,15 +29,15 @@ counters! {
         gauge connections: u64 = "connections",
         /// RTSP connections since the start.
         counter accepted: u64 = "connections_accepted_total",
-        /// Connections closed at once, as their client has too many.
+        /// RTSP connections closed at once, as their client has too many.
         counter refused: u64 = "connections_refused_total",
-        /// Connections without a session that were closed to make room for a newcomer when there were as many as there may be.
+        /// RTSP connections without a session that were closed to make room for a newcomer when there were as many as there may be.
         counter made_room: u64 = "connections_made_room_total",
         /// RTSP connections that a panic of a library has ended.
         counter panicked: u64 = "connections_panicked_total",
-        /// Datagrams for connections that had room, or seemed to: some of them may be among the lost.
+        /// Datagrams for RTSP connections that had room, or seemed to: some of them may be among the lost.
         counter carried: u64 = "interleaved_datagrams_total",
-        /// Datagrams lost on their way there, as clients took too little.
+        /// Datagrams lost on their way to RTSP connections, as clients took too little.
         counter lost: u64 = "interleaved_lost_total",
         /// RTSP sessions, by how their packets travel.
         gauge sessions: Transports = "sessions",

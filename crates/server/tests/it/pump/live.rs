@@ -199,6 +199,7 @@ async fn what_a_live_input_has_not_is_refused() {
         let page = test.metrics().await;
         let counted = [
             "millrace_pump_live_state{input=\"news\",state=\"receiving\"} 1",
+            "millrace_pump_live_state{input=\"news\",state=\"silent\"} 0",
             "millrace_pump_live_sessions{input=\"news\"} 1",
             "millrace_pump_live_continuity_errors_total{input=\"news\"} 0",
             "millrace_pump_live_foreign_total{input=\"news\"} 0",
