@@ -1,7 +1,10 @@
 //! `/metrics`: counters of workers, rooms, pumps, relays, RTSP and negotiators for Prometheus (text format 0.0.4).
 //!
-//! Labels are the worker's number and fixed names, so that the number of series does not grow with use.
+//! Labels are the worker's number, fixed names, and names in the settings (streams, live inputs, files of certificates), so that
+//! the number of series does not grow with use. Units are seconds and bytes, as is usual there; but rates are bit/s (`_bps`), as in
+//! the settings and as everybody counts them who sends media.
 
+mod process;
 mod pump;
 mod reflect;
 
@@ -18,7 +21,6 @@ use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use counters::{Counters, Lateness, Value};
-use nix::sys::resource::{UsageWho, getrusage};
 use tokio::sync::Mutex;
 use wire::WorkerId;
 
@@ -45,16 +47,24 @@ pub struct MetricsSettings {
 }
 
 /// `/metrics`, and the page as it was made last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
     pub(super) settings: MetricsSettings,
+    /// When the process began, as good as that.
+    started: SystemTime,
     page: Mutex<Option<(Instant, Bytes)>>,
 }
 
 impl Metrics {
     /// No page yet.
     pub fn new(settings: MetricsSettings) -> Self {
-        Metrics { settings, page: Mutex::default() }
+        Metrics { settings, started: SystemTime::now(), page: Mutex::default() }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new(MetricsSettings::default())
     }
 }
 
@@ -81,13 +91,11 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<impl
 
 fn make_page(app: &App) -> String {
     let mut page = Page::default();
-    write_process(&mut page);
+    process::write(&mut page, app.metrics.started);
     page.set(&[(String::new(), app.door.counters())]);
     let certificates = app.certificates.as_deref();
     page.set(&[(String::new(), certificates.map(Certificates::counters).unwrap_or_default())]);
-    if let Some(certificates) = certificates {
-        write_certificates(&mut page, certificates);
-    }
+    write_certificates(&mut page, certificates);
     page.set(&[(String::new(), app.connections.counters())]);
     write_sessions(&mut page, app);
     page.set(&[(String::new(), app.rooms.counters())]);
@@ -114,34 +122,11 @@ fn make_page(app: &App) -> String {
     page.text
 }
 
-/// What the process as a whole takes. Of numbers that cannot be had there is no sample.
-fn write_process(page: &mut Page) {
-    page.family("millrace_process_cpu_seconds_total", "counter", "CPU time of the process, by where it was spent.");
-    if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
-        for (mode, time) in [("user", usage.user_time()), ("system", usage.system_time())] {
-            let seconds = time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-            page.sample("millrace_process_cpu_seconds_total", &format!("mode={mode:?}"), seconds);
-        }
-    }
-    page.family("millrace_process_resident_bytes", "gauge", "Memory of the process that is in RAM.");
-    if let Some(bytes) = resident_bytes() {
-        page.sample("millrace_process_resident_bytes", "", bytes);
-    }
-}
-
-/// The line "VmRSS: 1234 kB" of proc_pid_status(5).
-fn resident_bytes() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib: f64 =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?.trim().parse().ok()?;
-    Some(kib * 1024.0)
-}
-
 /// Until when certificates are good, by their files.
-fn write_certificates(page: &mut Page, certificates: &Certificates) {
+fn write_certificates(page: &mut Page, certificates: Option<&Certificates>) {
     let name = "millrace_tls_certificate_expiry_timestamp_seconds";
     page.family(name, "gauge", "When the certificate in the file goes out of date, in seconds since 1970.");
-    for (file, until) in certificates.expiries() {
+    for (file, until) in certificates.map(Certificates::expiries).into_iter().flatten() {
         let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         page.sample(name, &label("file", &file.to_string_lossy()), until.as_secs_f64());
     }
@@ -168,7 +153,7 @@ fn write_workers(page: &mut Page, workers: &Workers) {
     page.family(
         "millrace_worker_cpu_seconds_total",
         "counter",
-        "CPU time of the worker's thread, the kernel's included.",
+        "CPU time of the worker's thread in seconds, the kernel's included.",
     );
     for worker in workers.ids() {
         let time = workers.cpu_time(worker).unwrap_or_default();
@@ -176,6 +161,15 @@ fn write_workers(page: &mut Page, workers: &Workers) {
     }
     let rows: Vec<_> = workers.counters().map(|(worker, counters)| (worker_label(worker), counters)).collect();
     page.set(&rows);
+    let name = "millrace_worker_messages_waiting";
+    page.family(
+        name,
+        "gauge",
+        "Messages that wait for room in the worker's mailbox. For more than a second: it hangs.",
+    );
+    for worker in workers.ids() {
+        page.sample(name, &worker_label(worker), workers.waiting(worker) as f64);
+    }
 }
 
 /// The negotiator of each worker.
@@ -184,7 +178,7 @@ fn write_negotiators(page: &mut Page, rooms: &RoomsControl) {
     let rows: Vec<_> = counters.map(|(worker, counters)| (worker_label(worker), counters)).collect();
     page.set(&rows);
     let name = "millrace_handshake_datagrams_refused_total";
-    page.family(name, "counter", "Datagrams that were malformed, for nobody, or not authentic.");
+    page.family(name, "counter", "STUN and DTLS datagrams that were malformed, for nobody, or not authentic.");
     for (worker, counters) in &rows {
         page.sample(name, worker, counters.refused_datagrams() as f64);
     }
@@ -194,15 +188,6 @@ fn write_negotiators(page: &mut Page, rooms: &RoomsControl) {
 fn write_rooms(page: &mut Page, workers: &Workers) {
     let rows: Vec<_> = workers.numbers().map(|(id, numbers)| (worker_label(id), numbers.rooms.load())).collect();
     page.set(&rows);
-    // The same as quantiles since the start, as it was shown before there was a histogram.
-    let name = "millrace_rooms_timer_lateness_seconds";
-    page.family(name, "gauge", "How late timers fired since the start.");
-    for (worker, counters) in &rows {
-        for (label, share) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
-            let late = counters.lateness.quantile(share);
-            page.sample(name, &format!("{worker},quantile={label:?}"), late.as_secs_f64());
-        }
-    }
 }
 
 fn worker_label(worker: WorkerId) -> String {

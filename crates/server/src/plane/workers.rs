@@ -129,9 +129,14 @@ impl Workers {
         }
     }
 
+    /// How many messages wait for room at the worker.
+    pub fn waiting(&self, worker: WorkerId) -> usize {
+        self.each.get(worker.index()).map_or(0, |worker| worker.backlog().len())
+    }
+
     /// Whether something waits for the worker.
     pub fn is_behind(&self, worker: WorkerId) -> bool {
-        self.each.get(worker.index()).is_some_and(|worker| !worker.backlog().is_empty())
+        self.waiting(worker) > 0
     }
 
     /// Whether every worker still runs and takes what it is told.
@@ -206,7 +211,7 @@ mod tests {
         let (workers, receiver) = workers(2);
         let posted = [0, 1, 2, 3, 4].map(|number| workers.post(WORKER, message(number)));
         assert_eq!(posted, [Posted::Sent, Posted::Sent, Posted::Waits, Posted::Waits, Posted::Waits]);
-        assert!(workers.is_behind(WORKER));
+        assert_eq!((workers.waiting(WORKER), workers.is_behind(WORKER)), (3, true));
         assert!(!workers.offer(WORKER, message(9)), "there is no room");
 
         assert_eq!([number(&receiver), number(&receiver), number(&receiver)], [Some(0), Some(1), None]);

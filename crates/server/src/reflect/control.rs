@@ -176,6 +176,8 @@ pub struct StreamView {
     pub path: Box<str>,
     /// What its viewers are told that it is. `None`: nothing has come yet.
     pub content_type: Option<String>,
+    /// Where it may be fetched from; none when it is pushed.
+    pub sources: usize,
     /// Somebody sends it.
     pub has_source: bool,
     /// As measured.
@@ -359,6 +361,7 @@ fn view(entry: &Entry) -> StreamView {
         name: stream.name().clone(),
         path: entry.path.clone(),
         content_type: stream.content().map(|content| content.content_type),
+        sources: stream.config().source.len(),
         has_source: status.has_source,
         rate: stream.rate(),
         received_bytes: status.received_bytes,

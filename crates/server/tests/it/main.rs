@@ -12,6 +12,7 @@ mod guests;
 mod hls;
 mod http;
 mod http_connections;
+mod metrics;
 mod offers;
 mod pump;
 mod reflect;

@@ -8,11 +8,11 @@ use crate::pump::control::{PumpControl, Totals};
 counters! {
     /// What all sessions take, and what becomes of them.
     pub struct Admission: "millrace_pump_" {
-        /// What open sessions take, by their titles' average rates.
+        /// What open sessions take, by their titles' average rates, in bit/s.
         gauge bandwidth_bps: u64 = "bandwidth_bps",
-        /// What they may take (pump.bandwidth_max).
+        /// What all sessions may take (`pump.bandwidth_max`), in bit/s.
         gauge bandwidth_max_bps: u64 = "bandwidth_max_bps",
-        /// Reports that nobody listens at a destination (ICMP).
+        /// Reports that nobody listens at a pump's destination (ICMP).
         counter refusals: u64 = "refusals_total",
     }
 }
