@@ -26,7 +26,9 @@ async fn all_that_is_declared_is_shown() {
         let help = format!("# HELP {name} ");
         assert!(lines.iter().any(|line| line.strip_prefix(&help).is_some_and(|help| !help.is_empty())), "{name}");
     }
-    for document in ["docs/rooms.md", "docs/pump.md", "docs/relay.md", "docs/livekit.md", "README.md"] {
+    let documents =
+        ["docs/rooms.md", "docs/pump.md", "docs/relay.md", "docs/livekit.md", "docs/observe.md", "docs/runbook.md"];
+    for document in documents.into_iter().chain(["README.md"]) {
         let text = fs::read_to_string(crates.join("..").join(document)).expect("text");
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         // What ends in "_" stands for a set.

@@ -155,6 +155,29 @@ fn configurations_in_documents_are_read() {
     assert!(seen > 3, "{seen} were found");
 }
 
+/// And each alert has what whoever it wakes needs.
+#[test]
+fn each_alert_has_its_entry_in_the_runbook_and_each_entry_its_alert() {
+    let rules = read(&root().join("observe/alerts.yml"));
+    let mut alerts = Vec::new();
+    for rule in rules.split("- alert: ").skip(1) {
+        let name = rule.lines().next().expect("a name");
+        for needed in ["for: ", "labels: {severity: ", "summary: ", "description: "] {
+            assert!(rule.lines().any(|line| line.trim_start().starts_with(needed)), "{name} has no {needed}");
+        }
+        let entry = format!("runbook_url: docs/runbook.md#{}", name.to_lowercase());
+        assert!(rule.lines().any(|line| line.trim_start() == entry), "{name}: {entry}");
+        alerts.push(name);
+    }
+    let runbook = read(&root().join("docs/runbook.md"));
+    let entries: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    assert_eq!(entries, alerts, "in the order of the rules");
+    for entry in runbook.split("\n### ").skip(1) {
+        let has = |begin: &str| entry.lines().any(|line| line.starts_with(begin));
+        assert!((has("See: ") || has("See and do: ")) && (has("Do") || has("See and do: ")), "{entry}");
+    }
+}
+
 /// `module::name`, `Type::function` and the like, whatever stands before these two.
 #[test]
 fn tests_that_are_named_for_findings_are_there() {
@@ -230,6 +253,8 @@ fn documents() -> Vec<(String, String)> {
         "docs/relay.md",
         "docs/tls.md",
         "docs/doctor.md",
+        "docs/observe.md",
+        "docs/runbook.md",
         "docs/measured.md",
     ];
     names.map(|name| (name.to_owned(), read(&root().join(name)))).to_vec()
