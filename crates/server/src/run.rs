@@ -280,7 +280,7 @@ impl Serving<'_> {
                 Ok(away) => return Ok(Some((away, sockets))),
                 Err((Failed::Within(error), _)) => return Err(error),
                 Err((Failed::Before(error), silent)) => {
-                    tracing::error!("{error:#}; the server goes on as before");
+                    go_on_after(&error);
                     doors = self.reopen(&sockets, silent)?;
                 }
             }
@@ -314,7 +314,7 @@ impl Serving<'_> {
                 () = ends.next() => break,
                 started = started(&mut starting) => match started {
                     Ok(successor) => return Ok(Some(successor)),
-                    Err(error) => tracing::error!("{error:#}; the server goes on as before"),
+                    Err(error) => go_on_after(&error),
                 },
                 wish = wishes.next() => match wish {
                     Wish::User2 if starting.is_some() => tracing::warn!("{wish}: a new process is being started already"),
@@ -322,8 +322,7 @@ impl Serving<'_> {
                     Wish::User2 if running.reflect.has_streams() => match hindrance(config) {
                         None => {
                             tracing::info!("{wish}: a new process is started");
-                            let sockets = sockets.clone();
-                            starting = Some(tokio::task::spawn_blocking(move || Successor::start(&sockets)));
+                            starting = start(sockets);
                         }
                         Some(hindrance) => {
                             tracing::warn!("{wish}: this server is not replaced by a new process: {hindrance}");
@@ -344,8 +343,22 @@ impl Serving<'_> {
     }
 }
 
-/// The process that was to be started, if one was.
-async fn started(starting: &mut Option<JoinHandle<anyhow::Result<Successor>>>) -> anyhow::Result<Successor> {
+/// A process that was started and is waited for, if one was.
+type Starting = Option<JoinHandle<anyhow::Result<Successor>>>;
+
+/// Starts a process that is to take over, and has it waited for elsewhere.
+fn start(sockets: &Shared) -> Starting {
+    let sockets = sockets.clone();
+    let successor = Successor::start().inspect_err(go_on_after).ok()?;
+    Some(tokio::task::spawn_blocking(move || successor.wait_until_ready(&sockets)))
+}
+
+/// A new process has failed, and has changed nothing.
+fn go_on_after(error: &anyhow::Error) {
+    tracing::error!("{error:#}; the server goes on as before");
+}
+
+async fn started(starting: &mut Starting) -> anyhow::Result<Successor> {
     let Some(task) = starting else { return pending().await };
     let started = task.await;
     *starting = None;

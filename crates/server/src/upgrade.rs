@@ -5,7 +5,7 @@
 //!
 //! 1. The old process starts the new one, with one end of a pair of sockets as its standard input, and shares its listeners and
 //!    its workers' sockets with it. That reads its settings, opens what it has not got, and says that it is ready
-//!    (`Successor::start`, `Predecessor::ready`).
+//!    (`Successor::start`, `Successor::wait_until_ready`, `Predecessor::ready`).
 //! 2. The old one accepts nobody any more: who comes meanwhile waits at a listener. The new one starts its workers
 //!    (`Successor::begin`).
 //! 3. Streams and viewers go over (`reflect::control`), some milliseconds for a thousand. The old process keeps all of it until
@@ -129,11 +129,12 @@ pub(crate) struct Successor {
 }
 
 impl Successor {
-    /// Starts a process with this one's arguments and environment, which shares its sockets, and waits until it is ready. Blocks.
+    /// Starts a process with this one's arguments and environment. Its workers have the calling thread's priority, so that is
+    /// not to be one of control, which is modest.
     ///
     /// # Errors
-    /// Why it is not.
-    pub(crate) fn start(sockets: &[Socket]) -> anyhow::Result<Self> {
+    /// When there is no such binary, or no process is to be had.
+    pub(crate) fn start() -> anyhow::Result<Self> {
         let mut arguments = std::env::args_os();
         let program = arguments.next().context("this process has no name")?;
         let (channel, other) = Channel::pair().context("a pair of sockets")?;
@@ -142,10 +143,17 @@ impl Successor {
         let child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
         // The other end is the child's alone from here on.
         drop(command);
-        let mut successor = Successor { channel, child: Some(child), owed: 0 };
-        match successor.give_sockets(sockets).and_then(|()| successor.hear(FromNew::Ready, START_MAX)) {
-            Ok(()) => Ok(successor),
-            Err(error) => Err(successor.end_because(error)),
+        Ok(Successor { channel, child: Some(child), owed: 0 })
+    }
+
+    /// Shares this one's sockets with it, and waits until it is ready. Blocks.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn wait_until_ready(mut self, sockets: &[Socket]) -> anyhow::Result<Self> {
+        match self.give_sockets(sockets).and_then(|()| self.hear(FromNew::Ready, START_MAX)) {
+            Ok(()) => Ok(self),
+            Err(error) => Err(self.end_because(error)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! A server that is replaced by a new one while streams are sent and watched.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -234,6 +235,30 @@ fn who_comes_while_the_server_is_replaced_is_let_in() {
         assert_eq!(part(&viewer.body(), &bytes).1, bytes.len(), "viewer {number} of {count}");
     }
     assert_eq!(pusher.end(), 204);
+}
+
+#[test]
+fn workers_of_the_new_process_go_before_its_other_threads_as_those_before_did() {
+    let service = Service::start(&["reflect.streams=x"]);
+    let before = priorities_of_workers(service.child.id());
+    service.tell("USR2");
+    service.wait_for_successor(1);
+    assert_eq!(priorities_of_workers(service.successors()[0]), before);
+}
+
+/// By their names. A higher number is a more modest one (proc(5), "/proc/pid/stat", nice).
+fn priorities_of_workers(pid: u32) -> BTreeMap<String, i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let stats =
+        threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("stat")).expect("it is there"));
+    let of_worker = |stat: String| {
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let nice = rest.split_ascii_whitespace().nth(16)?.parse().ok()?;
+        name.starts_with("worker-").then(|| (name.to_owned(), nice))
+    };
+    let priorities: BTreeMap<String, i32> = stats.filter_map(of_worker).collect();
+    assert!(!priorities.is_empty());
+    priorities
 }
 
 /// A binary at a path, where another may be put.
