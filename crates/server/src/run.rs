@@ -198,7 +198,7 @@ async fn serve(
     // From here on whoever started it may tell it to stop.
     let mut ends = Ends::new()?;
     announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
-    supervisor::tell_ready();
+    supervisor::tell_ready(&upgrades(config, &running));
     let read = Read { certificates: certificates.as_deref(), config: reread, with_demo };
     let serving =
         Serving { config, read, running: &running, app: &app, hosts: &hosts, certificates: certificates.as_ref() };
@@ -305,7 +305,7 @@ impl Serving<'_> {
 
     /// Does what is due, and what signals say, until it is to end, or there is a process that is ready to take over.
     async fn go_on(&self, sockets: &Shared, ends: &mut Ends, wishes: &mut Wishes) -> anyhow::Result<Option<Successor>> {
-        let Serving { config, read, running, .. } = self;
+        let Serving { config, running, .. } = self;
         let mut tick = tokio::time::interval(CONTROL_TICK);
         let (mut is_leaving, mut starting) = (false, None);
         while !is_leaving || running.has_receivers() {
@@ -326,10 +326,10 @@ impl Serving<'_> {
                         }
                         Some(hindrance) => {
                             tracing::warn!("{wish}: this server is not replaced by a new process: {hindrance}");
-                            read_again(wish, read, running);
+                            read_again(wish, self);
                         }
                     },
-                    Wish::HangUp | Wish::User2 => read_again(wish, read, running),
+                    Wish::HangUp | Wish::User2 => read_again(wish, self),
                     Wish::User1 => {
                         tracing::info!("{wish}: draining; the server ends with the last of those who are there");
                         running.plane.start_drain();
@@ -356,6 +356,7 @@ fn start(sockets: &Shared) -> Starting {
 /// A new process has failed, and has changed nothing.
 fn go_on_after(error: &anyhow::Error) {
     tracing::error!("{error:#}; the server goes on as before");
+    supervisor::tell_ready(&format!("restart for a new version: {error:#}"));
 }
 
 async fn started(starting: &mut Starting) -> anyhow::Result<Successor> {
@@ -389,11 +390,12 @@ fn with_ports(relay: &config::Relay, opened: &[Opened]) -> anyhow::Result<config
 
 /// Has certificates, users and the reflector's settings read again, which may have changed. Other settings are read when the
 /// server starts.
-fn read_again(wish: Wish, read: &Read<'_>, running: &Running) {
+fn read_again(wish: Wish, serving: &Serving<'_>) {
+    let Serving { config, read, running, .. } = serving;
     tracing::info!("{wish}: certificates and users are read again, and [reflect]; other settings need a restart");
     supervisor::tell_reloading();
     // What cannot be leaves all as it is.
-    let applied = (read.config)().and_then(|config| Ok(running.reflect.apply(&reflected(&config, read.with_demo))?));
+    let applied = (read.config)().and_then(|new| Ok(running.reflect.apply(&reflected(&new, read.with_demo))?));
     match applied {
         Ok(()) => tracing::info!("[reflect] is as the settings say now"),
         Err(error) => tracing::error!("[reflect] stays as it was: {error:#}"),
@@ -404,7 +406,16 @@ fn read_again(wish: Wish, read: &Read<'_>, running: &Running) {
     if let Some(relay) = &running.relay {
         relay.read_again();
     }
-    supervisor::tell_ready();
+    supervisor::tell_ready(&upgrades(config, running));
+}
+
+/// How a new version comes to run. A package that brings one goes by the first word.
+fn upgrades(config: &Config, running: &Running) -> String {
+    let hindrance = if running.reflect.has_streams() { hindrance(config) } else { Some("no stream is reflected") };
+    match hindrance {
+        None => "SIGUSR2 has a new version take over".to_owned(),
+        Some(hindrance) => format!("restart for a new version: {hindrance}"),
+    }
 }
 
 /// What is listened at by TCP, and what is spoken there. The first is HTTP's.

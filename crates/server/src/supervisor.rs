@@ -9,9 +9,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// That it is there, or has read again what changes while it runs.
-pub(crate) fn tell_ready() {
-    tell("READY=1\n");
+/// That it is there, or has read again what changes while it runs; and how it is, in a line for `systemctl status`.
+pub(crate) fn tell_ready(status: &str) {
+    tell(&format!("READY=1\nSTATUS={}\n", status.replace('\n', " ")));
 }
 
 /// That it reads its settings again, until it is ready again.
@@ -25,9 +25,9 @@ pub(crate) fn tell_stopping() {
     tell("STOPPING=1\n");
 }
 
-/// That another process is it from now on.
+/// That another process is it from now on. How that one is this one does not know.
 pub(crate) fn tell_main_process(id: u32) {
-    tell(&format!("MAINPID={id}\nREADY=1\n"));
+    tell(&format!("MAINPID={id}\nREADY=1\nSTATUS=\n"));
 }
 
 /// Tells that it works, as often as is asked for (`WatchdogSec=`); a service that says no more is started anew.
