@@ -43,4 +43,5 @@ mod track;
 mod transports;
 mod turn;
 mod updates;
+pub mod view;
 mod webhook;

@@ -41,6 +41,8 @@ pub struct Rooms {
     directory: Directory,
     rooms: BTreeMap<RoomNumber, Room>,
     by_name: HashMap<String, RoomNumber>,
+    /// Of all rooms together.
+    participants: usize,
     due: Timers<RoomNumber>,
 }
 
@@ -64,6 +66,7 @@ impl Rooms {
             directory: Directory::default(),
             rooms: BTreeMap::new(),
             by_name: HashMap::new(),
+            participants: 0,
             due: Timers::new(),
         }
     }
@@ -297,11 +300,18 @@ impl Rooms {
         }
     }
 
+    pub(crate) fn rooms(&self) -> &BTreeMap<RoomNumber, Room> {
+        &self.rooms
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Room> {
+        self.rooms.get(self.by_name.get(name)?)
+    }
+
     /// How much there is.
     pub fn sizes(&self) -> Sizes {
         let (connections, sessions, tracks) = self.directory.sizes();
-        let participants = self.rooms.values().map(|room| room.members.len()).sum();
-        Sizes { rooms: self.rooms.len(), participants, connections, sessions, tracks }
+        Sizes { rooms: self.rooms.len(), participants: self.participants, connections, sessions, tracks }
     }
 
     /// The room of that name, opened if it is not there.
@@ -327,9 +337,12 @@ impl Rooms {
     ) -> Option<R> {
         let room = self.rooms.get_mut(&number)?;
         let mut turn = turn(&self.config, &mut self.sids, &mut self.directory, now, out);
+        let before = room.members.len();
         let result = act(room, &mut turn);
         let news = forwarding::look(room, &mut turn);
         subscribe::flush(room, &mut turn);
+        let left = if room.is_closed { 0 } else { room.members.len() };
+        self.participants = self.participants + left - before;
         match room.timers.first() {
             _ if room.is_closed => {
                 self.due.clear(&number);

@@ -140,6 +140,25 @@ fn a_connection_that_ends_before_there_is_media_takes_its_participant_with_it() 
 }
 
 #[test]
+fn rooms_and_who_is_in_them_are_listed_in_parts() {
+    let mut lab = Lab::new();
+    let eve = lab.enter("eve");
+    lab.enter("adam");
+    lab.publish(&eve, camera("cam"));
+    let rooms = lab.rooms.rooms_behind(0, 10);
+    let [room] = &rooms[..] else { panic!("{rooms:?}") };
+    assert_eq!((room.participants, room.tracks), (2, 1));
+    assert!(lab.rooms.rooms_behind(room.number, 10).is_empty());
+
+    let first = lab.rooms.participants_behind(&room.name, 0, 1).expect("a room");
+    assert_eq!((first[0].identity.as_str(), first[0].publishes, first[0].state.as_str()), ("eve", 1, "active"));
+    let second = lab.rooms.participants_behind(&room.name, first[0].number, 10).expect("a room");
+    assert_eq!((second.len(), second[0].identity.as_str(), second[0].gets), (1, "adam", 1));
+    assert_eq!(lab.rooms.participant(&room.name, "adam"), second.first().cloned());
+    assert_eq!(lab.rooms.participants_behind("nowhere", 0, 10), None);
+}
+
+#[test]
 fn who_closes_its_connection_before_it_says_goodbye_has_left_by_itself() {
     for (by_client, reason) in [(true, DisconnectReason::ClientInitiated), (false, DisconnectReason::ConnectionTimeout)]
     {
