@@ -16,7 +16,9 @@ pub fn examine(wants: &Wants) -> Vec<Finding> {
     let mut findings = of_sockets(wants, &release);
     findings.extend(of_cards(wants, &release));
     findings.extend(of_processor(wants));
-    findings.extend(of_ports(&wants.listens));
+    if !wants.has_addresses {
+        findings.extend(of_ports(&wants.listens));
+    }
     if let Some(server) = &wants.stun {
         let first = wants.media_ports.first().map_or(0, |ports| *ports.start());
         let own = if_addrs::get_if_addrs().unwrap_or_default().iter().map(|own| own.ip()).collect::<Vec<_>>();

@@ -20,6 +20,8 @@ pub struct Wants {
     pub files: Files,
     /// Addresses that it binds, each once.
     pub listens: Vec<Listen>,
+    /// The server that is asked about runs, and has these addresses: they are not tried.
+    pub has_addresses: bool,
     /// UDP ports that media or relayed packets come to and leave from. None: the system chooses them.
     pub media_ports: Vec<RangeInclusive<u16>>,
     /// Where clients are told to come, if that is not one of the host's own addresses.

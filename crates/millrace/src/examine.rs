@@ -1,13 +1,9 @@
 //! Looks at the host as these settings need it, and prints what will hurt.
 
-use std::time::SystemTime;
-
 use anyhow::Context as _;
 use clap::Args;
-use doctor::{Files, Finding, Listen, Severity, Wants};
-use server::config::{CertificateFiles, Config};
-use server::needs;
-use server::tls::Certificates;
+use doctor::{Finding, Severity};
+use server::config::Config;
 
 use crate::args::Settings;
 
@@ -38,8 +34,7 @@ impl Doctor {
     pub fn run(&self, config: &Config) -> anyhow::Result<bool> {
         server::relay::setup::check(config)?;
         server::tls::check(config)?;
-        let mut findings = doctor::examine(&wants(config, self.stun.clone())?);
-        findings.extend(config.tls.certificates.iter().map(of_certificate));
+        let mut findings = server::examine::examine(config, self.stun.clone(), false)?;
         let text = if self.json {
             serde_json::to_string(&findings).context("writing JSON")? + "\n"
         } else {
@@ -49,32 +44,6 @@ impl Doctor {
         crate::say(&text)?;
         Ok(findings.iter().all(|finding| finding.severity <= Severity::Note))
     }
-}
-
-fn wants(config: &Config, stun: Option<String>) -> anyhow::Result<Wants> {
-    let (workers, (needed, wanted)) = (&config.workers, needs::open_files(config));
-    let listen = |address: needs::Address| {
-        let needs::Address { setting, is_udp, addr, only_v6 } = address;
-        Listen { setting, is_udp, addr, only_v6 }
-    };
-    Ok(Wants {
-        workers: needs::workers_count(config),
-        pins: workers.pin,
-        socket_buffer_bytes: workers.socket_buffer.0,
-        gso: workers.gso,
-        gro: workers.gro,
-        files: Files { needed, wanted },
-        listens: needs::listens(config)?.into_iter().map(listen).collect(),
-        media_ports: needs::media_ports(config)?,
-        public_addresses: config.rtc.public_addresses.clone(),
-        stun,
-    })
-}
-
-fn of_certificate(files: &CertificateFiles) -> Finding {
-    let read = Certificates::read(std::slice::from_ref(files)).map_err(|error| format!("{error:#}"));
-    let until = read.and_then(|read| Ok(read.expiries().first().ok_or("its end cannot be told")?.1));
-    doctor::certificate(&files.certificate.display().to_string(), until, SystemTime::now())
 }
 
 /// What is worth knowing, the worst first; of the rest only what it is about.

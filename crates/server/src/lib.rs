@@ -9,6 +9,7 @@ pub mod config;
 mod crowd;
 pub mod demo;
 pub mod door;
+pub mod examine;
 pub mod guard;
 pub mod host;
 pub mod http;
