@@ -18,4 +18,9 @@ const client = {
 sdp-transform and typed-emitter (MIT) */`,
 };
 await build({ ...settings, entryPoints: ["src/livekit.ts"], outfile: `${out}/livekit.js`, minify: true, banner: client });
-for (const file of ["index.html", "room.html", "room.css", "style.css"]) await copyFile(file, `${out}/${file}`);
+// The dashboard, with uPlot in its script and its styles.
+const plots = "/*! uPlot, https://github.com/leeoniya/uPlot, MIT */";
+const dashboard = { ...settings, minify: true, banner: { js: plots, css: plots } };
+await build({ ...dashboard, entryPoints: ["src/admin.ts"], outfile: `${out}/admin.js` });
+await build({ ...dashboard, entryPoints: ["admin.css"], outfile: `${out}/admin.css` });
+for (const file of ["admin.html", "index.html", "room.html", "room.css", "style.css"]) await copyFile(file, `${out}/${file}`);

@@ -4,6 +4,7 @@
 mod args;
 mod examine;
 mod import;
+mod logging;
 mod manual;
 mod pump;
 mod relay;
@@ -11,14 +12,15 @@ mod sign;
 mod token;
 mod users;
 
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Parser;
 use server::auth::{Auth, KeyError};
-use server::config::{Config, LogFormat};
-use tracing_subscriber::EnvFilter;
+use server::config::Config;
+use server::http::admin::LogFilter;
 
 use args::{Bench, Check, Cli, Command, Load, Serve, Settings};
 
@@ -74,15 +76,15 @@ fn serve(args: &Serve) -> anyhow::Result<bool> {
     if let Some(listen) = args.listen {
         config.http.listen = listen;
     }
-    start_logging(&config, &args.settings)?;
-    server::run::run(&config, &|| load(&args.settings), args.demo)?;
+    let log_filter = start_logging(&config, &args.settings)?;
+    server::run::run(&config, (&|| load(&args.settings), Some(log_filter)), args.demo)?;
     Ok(true)
 }
 
 fn relay(args: &relay::Relay) -> anyhow::Result<bool> {
     let config = args.config(environment())?;
-    start_logging(&config, &args.settings)?;
-    server::run::run(&config, &|| args.config(environment()), false)?;
+    let log_filter = start_logging(&config, &args.settings)?;
+    server::run::run(&config, (&|| args.config(environment()), Some(log_filter)), false)?;
     Ok(true)
 }
 
@@ -104,7 +106,7 @@ fn check(args: &Check) -> anyhow::Result<bool> {
     }
     let settings = args.settings();
     let config = load(&settings)?;
-    log_filter(&config)?;
+    logging::filter(&config)?;
     if let Some(exposed) = settings.config.as_deref().and_then(Config::exposed) {
         eprintln!("millrace: note: {exposed}");
     }
@@ -141,23 +143,12 @@ fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()))
 }
 
-fn start_logging(config: &Config, settings: &Settings) -> anyhow::Result<()> {
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(log_filter(config)?)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    match config.log.format {
-        LogFormat::Text => subscriber.init(),
-        LogFormat::Json => subscriber.json().init(),
-    }
+fn start_logging(config: &Config, settings: &Settings) -> anyhow::Result<Arc<dyn LogFilter>> {
+    let log_filter = logging::start(config)?;
     if let Some(exposed) = settings.config.as_deref().and_then(Config::exposed) {
         tracing::warn!("{exposed}");
     }
-    Ok(())
-}
-
-fn log_filter(config: &Config) -> anyhow::Result<EnvFilter> {
-    EnvFilter::try_new(&config.log.filter).with_context(|| format!("log.filter {:?}", config.log.filter))
+    Ok(log_filter)
 }
 
 #[cfg(test)]
@@ -188,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_a_peer_makes_a_library_say_is_not_written() {
-        let filter = log_filter(&Config::default()).expect("a filter");
+        let filter = logging::filter(&Config::default()).expect("a filter");
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
         tracing::subscriber::with_default(subscriber, || {
             assert!(!tracing::enabled!(target: "dimpl::dtls12::engine", Level::WARN));
@@ -204,6 +195,7 @@ mod tests {
             assert!(tracing::enabled!(target: "engine::worker", Level::INFO));
             assert!(tracing::enabled!(target: "titles::library", Level::INFO));
             assert!(tracing::enabled!(target: "acme::keeper", Level::INFO));
+            assert!(tracing::enabled!(target: "audit", Level::INFO));
         });
     }
 }

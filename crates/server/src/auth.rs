@@ -157,6 +157,11 @@ impl Auth {
         self.keys.is_none()
     }
 
+    /// Whether no token can be good, so that nobody may administer the server.
+    pub fn is_closed(&self) -> bool {
+        self.keys.as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// Returns what the sender of a request may do; `authorization` is the header's value.
     ///
     /// # Errors

@@ -279,7 +279,7 @@ section! {
         /// Levels: error, warn, info, debug, trace; for one part with its name, as in "error,server=debug".
         /// Libraries write a line for whatever a peer sends them wrongly, so the default has none of it but errors; what comes is
         /// counted.
-        filter: String = "error,millrace=info,server=info,engine=info,titles=info,acme=info".to_owned(), any;
+        filter: String = "error,millrace=info,server=info,engine=info,titles=info,acme=info,audit=info".to_owned(), any;
         /// "text" for people, "json" for machines.
         format: LogFormat = LogFormat::Text, any;
     }

@@ -4,7 +4,9 @@
 //! every answer has CORS headers, so that pages of other origins see what went wrong.
 //! Source: RFC 9725 (WHIP), draft-ietf-wish-whep (WHEP), RFC 9110 (HTTP), the Fetch standard (CORS).
 
+pub mod admin;
 mod api;
+mod audit;
 mod broadcast;
 mod client;
 mod connections;
@@ -54,6 +56,7 @@ use crate::rooms::control::{DRAIN_RETRY_SECONDS, RoomsControl};
 use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
 use crate::tls::Certificates;
+pub use admin::Admin;
 pub use client::Proxies;
 pub use connections::{Connections, Entered, Limits};
 pub(crate) use cors::allow_origin;
@@ -103,6 +106,8 @@ pub struct App {
     pub door: Arc<Door>,
     /// The same, where there are any.
     pub certificates: Option<Arc<Certificates>>,
+    /// What the dashboard has.
+    pub admin: Admin,
 }
 
 /// Serves everything on a socket, until the other end of `closing` is dropped.
@@ -166,6 +171,7 @@ pub fn router(app: Arc<App>) -> Router {
     let rooms = if app.has_rooms { rooms_routes() } else { Router::new().fallback(pages::nothing) };
     rooms
         .merge(if app.livekit.is_some() { guests_routes() } else { Router::new() })
+        .merge(admin::routes())
         .merge(pump::routes())
         .merge(relay::routes())
         .merge(reflect::routes())
@@ -173,6 +179,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health))
         .route("/ping", get(ping))
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), audit::audit))
         .layer(middleware::from_fn_with_state(app.clone(), reflect::streams))
         .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
         .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
@@ -189,7 +196,8 @@ fn rooms_routes() -> Router<Arc<App>> {
         .route("/api/streams", get(api::list_streams))
         .route("/api/streams/{stream}", delete(api::close_stream))
         .route("/api/sessions", get(api::list_sessions))
-        .route("/api/sessions/{session}", delete(api::close_session))
+        .route("/api/sessions/{session}", get(api::show_session).delete(api::close_session))
+        .route("/api/sessions/{session}/layer", post(api::limit_session))
         .merge(story::routes())
         .fallback(pages::page)
 }
@@ -270,6 +278,7 @@ impl App {
             metrics: Metrics::default(),
             rtsp: None,
             certificates: None,
+            admin: Admin::default(),
             door: Door::new(door::Limits::default()),
         }
     }

@@ -27,6 +27,7 @@ pub mod report;
 pub mod rooms;
 pub mod rtsp;
 pub mod run;
+mod scan;
 mod signals;
 mod supervisor;
 pub mod tls;

@@ -7,6 +7,7 @@
 
 mod handover;
 
+use std::fmt::Display;
 use std::future::pending;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +26,8 @@ use crate::config::{self, Config};
 use crate::demo;
 use crate::door::{self, Door, Entrance, Hosts, Opened, TurnClient};
 use crate::host::host_addresses;
-use crate::http::{self, App, Connections, Limits, Metrics, MetricsSettings, Proxies, Site};
+use crate::http::admin::{LogFilter, keep_sampling};
+use crate::http::{self, Admin, App, Connections, Limits, Metrics, MetricsSettings, Proxies, Site};
 use crate::livekit::weak_keys;
 use crate::machine::{self, Machine, Running};
 use crate::owner::ROOMS;
@@ -97,11 +99,15 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
 /// Reads the settings again, from where they came.
 pub type Reread<'a> = &'a dyn Fn() -> anyhow::Result<Config>;
 
-/// Runs the server until it is told to stop. `reread` is asked when whoever runs it says so.
+/// Runs the server until it is told to stop. `reread` is asked when whoever runs it says so; an admin may change `log_filter`.
 ///
 /// # Errors
 /// When an address cannot be bound, a key cannot be read, or a thread fails.
-pub fn run(config: &Config, reread: Reread<'_>, with_demo: bool) -> anyhow::Result<()> {
+pub fn run(
+    config: &Config,
+    (reread, log_filter): (Reread<'_>, Option<Arc<dyn LogFilter>>),
+    with_demo: bool,
+) -> anyhow::Result<()> {
     let before = Inherited::find(config)?;
     // Each TCP link and each HTTP connection takes one.
     let files_max = engine::sys::raise_open_files_max().unwrap_or_else(|error| {
@@ -119,7 +125,7 @@ pub fn run(config: &Config, reread: Reread<'_>, with_demo: bool) -> anyhow::Resu
         .enable_all()
         .build()
         .context("starting the control threads")?;
-    runtime.block_on(serve(config, before, reread, files_max, with_demo))
+    runtime.block_on(serve(config, before, (reread, log_filter), files_max, with_demo))
 }
 
 /// Open files that a process may have where nobody knows better: getrlimit(2) of most systems.
@@ -130,7 +136,7 @@ const CONTROL_NICE: i32 = 5;
 async fn serve(
     config: &Config,
     mut before: Inherited,
-    reread: Reread<'_>,
+    (reread, log_filter): (Reread<'_>, Option<Arc<dyn LogFilter>>),
     files_max: u64,
     with_demo: bool,
 ) -> anyhow::Result<()> {
@@ -163,6 +169,7 @@ async fn serve(
     let app = App {
         rtsp: rtsp.as_ref().map(|(rtsp, _)| rtsp.clone()),
         certificates: certificates.clone(),
+        admin: Admin::default().with_checks(config.clone()).with_log_filter(log_filter),
         ..application(config, &running, auth)
     };
     let app = Arc::new(app);
@@ -188,6 +195,9 @@ async fn serve(
     drop(silent);
     // The directory comes to one of these.
     apart.extend(certificates.iter().flat_map(Certificates::start));
+    if !app.auth.is_closed() {
+        apart.push(tokio::spawn(keep_sampling(app.clone())));
+    }
     if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
         apart.push(tokio::spawn(rtsp::listener::serve(rtsp, listener)));
@@ -202,7 +212,9 @@ async fn serve(
     let read = Read { certificates: certificates.as_deref(), config: reread, with_demo };
     let serving =
         Serving { config, read, running: &running, app: &app, hosts: &hosts, certificates: certificates.as_ref() };
-    if let Some((away, sockets)) = serving.attend(doors, sockets, &mut ends, &mut wishes).await? {
+    let over = serving.attend(doors, sockets, &mut ends, &mut wishes).await?;
+    app.admin.end();
+    if let Some((away, sockets)) = over {
         apart.iter().for_each(JoinHandle::abort);
         // Who comes is to be refused when the new process is gone, and not to wait for this one.
         drop(sockets);
@@ -305,13 +317,14 @@ impl Serving<'_> {
 
     /// Does what is due, and what signals say, until it is to end, or there is a process that is ready to take over.
     async fn go_on(&self, sockets: &Shared, ends: &mut Ends, wishes: &mut Wishes) -> anyhow::Result<Option<Successor>> {
-        let Serving { config, running, .. } = self;
+        let Serving { config, running, app, .. } = self;
         let mut tick = tokio::time::interval(CONTROL_TICK);
         let (mut is_leaving, mut starting) = (false, None);
         while !is_leaving || running.has_receivers() {
             tokio::select! {
                 _ = tick.tick() => running.handle_timeout(Instant::now()),
                 () = ends.next() => break,
+                () = app.admin.drain_is_wanted() => is_leaving = leave(&"an admin", running),
                 started = started(&mut starting) => match started {
                     Ok(successor) => return Ok(Some(successor)),
                     Err(error) => go_on_after(&error),
@@ -330,11 +343,7 @@ impl Serving<'_> {
                         }
                     },
                     Wish::HangUp | Wish::User2 => read_again(wish, self),
-                    Wish::User1 => {
-                        tracing::info!("{wish}: draining; the server ends with the last of those who are there");
-                        running.plane.start_drain();
-                        is_leaving = true;
-                    }
+                    Wish::User1 => is_leaving = leave(&wish, running),
                 },
             }
             anyhow::ensure!(running.is_whole(), "a worker or another thread has failed");
@@ -359,6 +368,14 @@ fn go_on_after(error: &anyhow::Error) {
     supervisor::tell_ready(&format!("restart for a new version: {error:#}"));
 }
 
+/// Takes nobody new from now on. True: the server is to end with the last of those who are there.
+fn leave(says: &dyn Display, running: &Running) -> bool {
+    tracing::info!("{says}: draining; the server ends with the last of those who are there");
+    running.plane.start_drain();
+    true
+}
+
+/// The process that was to be started, if one was.
 async fn started(starting: &mut Starting) -> anyhow::Result<Successor> {
     let Some(task) = starting else { return pending().await };
     let started = task.await;
@@ -553,6 +570,7 @@ fn announce(
         let playlist = if stream.has_hls { "  (HLS: /index.m3u8 behind it)" } else { "" };
         text += &line("reflected stream", format!("http://{addr}{}{playlist}", stream.path));
     }
+    text += &line("dashboard", format!("http://{addr}/admin"));
     text += &line("metrics, health", format!("http://{metrics}/metrics  http://{addr}/healthz"));
     if let Some(relay) = &running.relay {
         relay.listen().iter().for_each(|listen| tracing::info!(%listen, "relay.listen"));

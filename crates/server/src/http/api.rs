@@ -4,11 +4,11 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{AppendHeaders, IntoResponse};
+use axum::{Extension, Json};
 use rooms::spec::{LayerLimit, LayerStats, SessionId, SessionStats, TrackSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 use wire::codec::MediaKind;
 
+use super::audit::Wanted;
 use super::{App, InPath, Problem};
 use crate::rooms::control::{ControlError, track_id};
 use crate::rooms::directory::{DirectoryError, Role, Session, StreamView};
@@ -61,6 +62,16 @@ pub(super) fn page<T: Display>(
     last: Option<T>,
 ) -> impl IntoResponse + use<T> {
     let next = last.filter(|_| entries.len() == count);
+    part(path, entries, count, next)
+}
+
+/// The same where another entry says where to go on: where some are left out, a part may be short and not the last.
+pub(super) fn part<T: Display>(
+    path: &str,
+    entries: Vec<Value>,
+    count: usize,
+    next: Option<T>,
+) -> impl IntoResponse + use<T> {
     let link = next.map(|last| {
         let last: String = form_urlencoded::byte_serialize(last.to_string().as_bytes()).collect();
         let between = if path.contains('?') { '&' } else { '?' };
@@ -94,37 +105,93 @@ pub(super) async fn close_stream(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /api/sessions`: all of them, the oldest first.
+/// Which sessions are wanted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantedSessions {
+    stream: Option<String>,
+    worker: Option<u16>,
+    after: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// The path of a list with the same filters.
+pub(super) fn with_filters(path: &str, filters: &[(&str, Option<String>)]) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    let given = filters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    query.extend_pairs(given);
+    let query = query.finish();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// `GET /api/sessions`: all of them, or those of a stream or a worker, the oldest first.
 pub(super) async fn list_sessions(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<impl IntoResponse, Problem> {
     app.authorize_admin(&headers, "list sessions")?;
-    let wanted = Page::<u64>::read(&uri)?;
-    let (after, count) = (SessionId(wanted.after.unwrap_or(0)), wanted.count());
+    let WantedSessions { stream, worker, after, limit } = read_query(&uri)?;
+    let (after, count) = (SessionId(after.unwrap_or(0)), page_count(limit));
+    let is_wanted = |session: &Session| {
+        stream.as_ref().is_none_or(|stream| **stream == *session.name)
+            && worker.is_none_or(|worker| worker == session.worker.0)
+    };
+    let (sessions, next) = app.rooms.sessions(after, count, is_wanted);
+    let entries = sessions.iter().map(|(id, session)| session_json(*id, session)).collect();
+    let path = with_filters("sessions", &[("stream", stream), ("worker", worker.map(|worker| worker.to_string()))]);
+    Ok(part(&path, entries, count, next.map(|id| id.0)))
+}
+
+/// `GET /api/sessions/{session}`: one, with statistics.
+pub(super) async fn show_session(
+    State(app): State<Arc<App>>,
+    InPath(session): InPath<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    app.authorize_admin(&headers, "list sessions")?;
+    let id = session_id(&session)?;
+    let mut value = session_json(id, &app.rooms.session(id)?);
+    value["statistics"] = app.rooms.stats(id).await?.as_ref().map(stats_json).unwrap_or_default();
+    Ok(Json(value))
+}
+
+fn session_id(text: &str) -> Result<SessionId, Problem> {
+    let none = |_| ControlError::Directory(DirectoryError::NoSession);
+    Ok(text.parse().map(SessionId).map_err(none)?)
+}
+
+fn session_json(id: SessionId, session: &Session) -> Value {
     let (now, now_1970) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     let at = |at: Instant| {
         let since_1970 =
             (now_1970 + at.saturating_duration_since(now)).saturating_sub(now.saturating_duration_since(at));
         since_1970.as_secs()
     };
-    let session_json = |(id, session): &(SessionId, Session)| {
-        json!({
-            "id": id.0.to_string(),
-            "stream": &*session.name,
-            "role": <&str>::from(Part::from(session.role)),
-            "connected": session.is_connected,
-            "since": at(session.since),
-            "worker": session.worker.0,
-            "address": session.client.address,
-            "subject": session.client.subject.as_deref(),
-            "ends": session.client.ends_at.map(at),
-        })
-    };
-    let sessions = app.rooms.sessions(after, count);
-    let entries = sessions.iter().map(session_json).collect();
-    Ok(page("sessions", entries, count, sessions.last().map(|(id, _)| id.0)))
+    json!({
+        "id": id.0.to_string(),
+        "stream": &*session.name,
+        "role": <&str>::from(Part::from(session.role)),
+        "connected": session.is_connected,
+        "since": at(session.since),
+        "worker": session.worker.0,
+        "address": session.client.address,
+        "subject": session.client.subject.as_deref(),
+        "ends": session.client.ends_at.map(at),
+    })
+}
+
+/// `POST /api/sessions/{session}/layer`: as the viewer could.
+pub(super) async fn limit_session(
+    State(app): State<Arc<App>>,
+    InPath(session): InPath<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<impl IntoResponse, Problem> {
+    app.authorize_admin(&headers, "limit sessions")?;
+    let (layers, said) = read_layer_choice(&app, &headers, body).await?;
+    app.rooms.limit(session_id(&session)?, layers)?;
+    Ok((Extension(Wanted::of(&said)), StatusCode::NO_CONTENT))
 }
 
 /// `DELETE /api/sessions/{session}`: ends it, as its client could. A publisher takes its stream along.
@@ -134,8 +201,7 @@ pub(super) async fn close_session(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     app.authorize_admin(&headers, "close sessions")?;
-    let session = session.parse().map_err(|_| ControlError::Directory(DirectoryError::NoSession))?;
-    app.rooms.close(SessionId(session))?;
+    app.rooms.close(session_id(&session)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -175,15 +241,21 @@ pub(super) async fn limit_layers(
 
 /// What a viewer wants at most.
 pub(super) async fn read_layers(app: &App, headers: &HeaderMap, body: Body) -> Result<LayerLimit, Problem> {
+    Ok(read_layer_choice(app, headers, body).await?.0)
+}
+
+/// The same, and in which words.
+async fn read_layer_choice(app: &App, headers: &HeaderMap, body: Body) -> Result<(LayerLimit, String), Problem> {
     let body = app.read_body(headers, body, "application/json").await?;
     let choice: LayerChoice = serde_json::from_str(&body).map_err(|error| {
         let detail = format!(r#"send {{"spatial_max": 0 to 255 or null, "temporal_max": 0 to 255 or null}}: {error}"#);
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })?;
-    Ok(LayerLimit {
+    let limit = LayerLimit {
         spatial_max: choice.spatial_max.unwrap_or(LayerLimit::NONE.spatial_max),
         temporal_max: choice.temporal_max.unwrap_or(LayerLimit::NONE.temporal_max),
-    })
+    };
+    Ok((limit, body))
 }
 
 fn stream_json(stream: &StreamView) -> Value {

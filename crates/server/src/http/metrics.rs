@@ -4,7 +4,7 @@
 //! the number of series does not grow with use. Units are seconds and bytes, as is usual there; but rates are bit/s (`_bps`), as in
 //! the settings and as everybody counts them who sends media.
 
-mod process;
+pub(super) mod process;
 mod pump;
 mod reflect;
 

@@ -22,6 +22,19 @@ pub(super) async fn room() -> Response {
     answer(HTML, include_str!("../../../../web/dist/room.html"))
 }
 
+/// The dashboard, for whom there is data only with a token.
+pub(super) async fn admin() -> Response {
+    answer(HTML, include_str!("../../../../web/dist/admin.html"))
+}
+
+pub(super) async fn admin_script() -> Response {
+    answer(SCRIPT, include_str!("../../../../web/dist/admin.js"))
+}
+
+pub(super) async fn admin_style() -> Response {
+    answer(STYLE, include_str!("../../../../web/dist/admin.css"))
+}
+
 pub(super) async fn page(method: Method, uri: Uri) -> Response {
     let (content_type, content) = match uri.path() {
         "/" | "/index.html" => (HTML, include_str!("../../../../web/dist/index.html")),

@@ -5,15 +5,18 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use pump::monitor::Report;
 use pump::spec::{SessionId, SessionStats, Step, late_bound};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use titles::{Listed, Trouble};
 
+use super::api::{page_count, part, read_query, with_filters};
+use super::audit;
 use super::live::input_json;
 use super::story::Clock;
 use super::{App, InPath, Problem};
@@ -46,12 +49,36 @@ async fn open(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Re
     let body = app.read_body(&headers, body, "application/json").await?;
     let session = pump.open(&OpenRequest::from_json(&body)?).await?;
     let location = format!("sessions/{}", session.id.0);
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session_json(&session))).into_response())
+    let wanted = Extension(audit::Wanted::of(&body));
+    Ok((StatusCode::CREATED, wanted, [(header::LOCATION, location)], Json(session_json(&session))).into_response())
 }
 
-/// `GET /pump/sessions`: those that are open, and those that ended lately.
-async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, Problem> {
-    Ok(Json(app.pump(&headers)?.sessions().iter().map(session_json).collect()))
+/// Which sessions are wanted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    title: Option<String>,
+    worker: Option<u16>,
+    after: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// `GET /pump/sessions`: those that are open, and those that ended lately; all of them, or so many behind one.
+async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<Response, Problem> {
+    let pump = app.pump(&headers)?;
+    let Wanted { title, worker, after, limit } = read_query(&uri)?;
+    if (&title, worker, after, limit) == (&None, None, None, None) {
+        return Ok(Json(pump.sessions().iter().map(session_json).collect::<Value>()).into_response());
+    }
+    let (after, count) = (SessionId(after.unwrap_or(0)), page_count(limit));
+    let is_wanted = |session: &Session| {
+        title.as_ref().is_none_or(|title| **title == *session.name)
+            && worker.is_none_or(|worker| worker == session.worker.0)
+    };
+    let (sessions, next) = pump.sessions_behind(after, count, is_wanted);
+    let entries = sessions.iter().map(session_json).collect();
+    let path = with_filters("sessions", &[("title", title), ("worker", worker.map(|worker| worker.to_string()))]);
+    Ok(part(&path, entries, count, next.map(|id| id.0)).into_response())
 }
 
 /// `GET /pump/sessions/{session}`: with statistics.
@@ -70,10 +97,11 @@ async fn change(
     InPath(session): InPath<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, Problem> {
+) -> Result<impl IntoResponse, Problem> {
     let pump = app.pump(&headers)?;
     let body = app.read_body(&headers, body, "application/json").await?;
-    Ok(Json(session_json(&pump.change(id_of(&session)?, ChangeRequest::from_json(&body)?).await?)))
+    let changed = pump.change(id_of(&session)?, ChangeRequest::from_json(&body)?).await?;
+    Ok((Extension(audit::Wanted::of(&body)), Json(session_json(&changed))))
 }
 
 /// `DELETE /pump/sessions/{session}`

@@ -15,9 +15,9 @@ use relay::spec::{AllocationId, AllocationInfo, Traffic};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use url::form_urlencoded;
+use wire::WorkerId;
 
-use super::api::{Page, page, page_count, read_query};
+use super::api::{Page, page, page_count, read_query, with_filters};
 use super::{App, InPath, Problem};
 use crate::auth::Bearer;
 use crate::relay::blocks::Block;
@@ -60,20 +60,21 @@ async fn show(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Va
 #[serde(deny_unknown_fields)]
 struct WantedAllocations {
     user: Option<String>,
+    worker: Option<u16>,
     after: Option<u64>,
     limit: Option<usize>,
 }
 
-/// `GET /api/relay/allocations`: all of them, or those of a user, by number.
+/// `GET /api/relay/allocations`: all of them, or those of a user or a worker, by number.
 async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Result<impl IntoResponse, Problem> {
     app.authorize_admin(&headers, "list allocations")?;
-    let WantedAllocations { user, after, limit } = read_query(&uri)?;
+    let WantedAllocations { user, worker, after, limit } = read_query(&uri)?;
     let (after, count) = (AllocationId(after.unwrap_or(0)), page_count(limit));
-    let found = relay(&app)?.allocations(user.as_deref().map(Arc::from), after, count).await?;
-    let entries = found.iter().map(allocation_json).collect();
-    let encoded = |user: &str| form_urlencoded::byte_serialize(user.as_bytes()).collect::<String>();
-    let path = user.map_or("allocations".to_owned(), |user| format!("allocations?user={}", encoded(&user)));
-    Ok(page(&path, entries, count, found.last().map(|info| info.id.0)))
+    let of_user = user.as_deref().map(Arc::from);
+    let found = relay(&app)?.allocations(of_user, worker.map(WorkerId), after, count).await?;
+    let entries = found.iter().map(|(worker, info)| allocation_json(*worker, info)).collect();
+    let path = with_filters("allocations", &[("user", user), ("worker", worker.map(|worker| worker.to_string()))]);
+    Ok(page(&path, entries, count, found.last().map(|(_, info)| info.id.0)))
 }
 
 /// `GET /api/relay/users`: what those have and have used that have an allocation.
@@ -256,10 +257,11 @@ fn traffic_json(traffic: Traffic) -> Value {
     json!({"packets": traffic.packets, "bytes": traffic.bytes})
 }
 
-fn allocation_json(info: &AllocationInfo) -> Value {
+fn allocation_json(worker: WorkerId, info: &AllocationInfo) -> Value {
     json!({
         "id": info.id.0.to_string(),
         "user": &*info.user,
+        "worker": worker.0,
         "client": info.client,
         "server": info.server,
         "transport": <&str>::from(info.transport),

@@ -148,6 +148,12 @@ impl Control {
         Some(Told { about, ended: None, story: self.broadcasts.tell(worker, id).await.flatten() })
     }
 
+    /// Where a session of the rooms is, and what its worker has counted for it. `None`: it is not connected.
+    pub async fn inspect(&self, session: SessionId) -> Option<(WorkerId, SessionStats)> {
+        let worker = self.stage().worker_of(session)?;
+        Some((worker, self.broadcasts.inspect(worker, Stage::spec_id(session)).await?))
+    }
+
     fn place_of(&self, guest: &Guest) -> Result<(WorkerId, spec::SessionId), ControlError> {
         let worker = self.stage().worker_of(guest.session);
         let worker = worker.ok_or(ControlError::Directory(DirectoryError::NoSession))?;

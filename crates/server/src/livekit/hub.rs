@@ -16,6 +16,7 @@ use livekit::output::{ConnectionId, Outbox, Output};
 use livekit::proto::{SignalRequest, WebhookEvent};
 use livekit::rooms::{Rooms, Sizes};
 use livekit::token::{Claims, Keys, TokenError, VideoGrant};
+use livekit::view::{ParticipantView, RoomView};
 use tokio::sync::{Notify, Semaphore};
 
 use super::ice::IceServers;
@@ -182,6 +183,21 @@ impl Hub {
     /// Why it is not done.
     pub fn admin(&self, grant: &VideoGrant, request: Admin) -> Result<Answer, Refusal> {
         self.act(|state, now, out| state.rooms.handle_admin(now, grant, request, out))
+    }
+
+    /// As `Rooms::rooms_behind`. Everybody needs the lock, so `count` is to be small.
+    pub fn rooms_behind(&self, after: u64, count: usize) -> Vec<RoomView> {
+        self.locked(|state| state.rooms.rooms_behind(after, count))
+    }
+
+    /// As `Rooms::participants_behind`, and with the same lock.
+    pub fn participants_behind(&self, room: &str, after: u64, count: usize) -> Option<Vec<ParticipantView>> {
+        self.locked(|state| state.rooms.participants_behind(room, after, count))
+    }
+
+    /// As `Rooms::participant`.
+    pub fn participant(&self, room: &str, identity: &str) -> Option<ParticipantView> {
+        self.locked(|state| state.rooms.participant(room, identity))
     }
 
     /// What the packet path says.

@@ -30,6 +30,7 @@ use super::times;
 use crate::plane::questions::Questions;
 use crate::plane::workers::Posted;
 use crate::plane::{Plane, ProductControl};
+use crate::scan::scan;
 use crate::worker::Message;
 
 pub(super) use change::Fast;
@@ -238,6 +239,17 @@ impl PumpControl {
     /// All sessions, those that ended lately included.
     pub fn sessions(&self) -> Vec<Session> {
         self.lock().sessions.iter().cloned().collect()
+    }
+
+    /// So many of these behind one that are wanted, the oldest first, and where to go on.
+    pub fn sessions_behind(
+        &self,
+        after: SessionId,
+        count: usize,
+        wanted: impl Fn(&Session) -> bool,
+    ) -> (Vec<Session>, Option<SessionId>) {
+        let state = self.lock();
+        scan(state.sessions.behind(after), count, |_, session| wanted(session).then(|| session.clone()))
     }
 
     /// What control has counted.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -335,6 +336,11 @@ impl Sessions {
     /// All, those that ended lately included.
     pub fn iter(&self) -> impl Iterator<Item = &Session> {
         self.sessions.values()
+    }
+
+    /// The same behind one, the oldest first.
+    pub fn behind(&self, after: SessionId) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.sessions.range((Bound::Excluded(after), Bound::Unbounded)).map(|(id, session)| (*id, session))
     }
 
     /// How many are open.

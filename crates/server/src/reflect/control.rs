@@ -340,6 +340,11 @@ impl Control {
         Some(of_stream.take(count).map(view).collect())
     }
 
+    /// How many streams are configured.
+    pub fn stream_count(&self) -> usize {
+        self.lock().streams.values().filter(|entry| entry.is_configured).count()
+    }
+
     /// How many viewers there are.
     pub fn viewer_count(&self) -> usize {
         self.lock().admitted

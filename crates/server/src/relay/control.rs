@@ -194,22 +194,25 @@ impl RelayControl {
         }
     }
 
-    /// Allocations from the first number after `after` on, by number; those of one user, where one is named.
+    /// Allocations from the first number after `after` on, by number, and where they are; those of one user or at one worker, where one
+    /// is named.
     ///
     /// # Errors
     /// `Busy`.
     pub async fn allocations(
         &self,
         user: Option<Arc<str>>,
+        at: Option<WorkerId>,
         after: AllocationId,
         count: usize,
-    ) -> Result<Vec<AllocationInfo>, RelayError> {
+    ) -> Result<Vec<(WorkerId, AllocationInfo)>, RelayError> {
         let mut all = Vec::new();
-        for worker in self.plane.workers().ids() {
+        for worker in self.plane.workers().ids().filter(|worker| at.is_none_or(|at| at == *worker)) {
             let list = |token| self.offer(worker, Command::List { token, user: user.clone(), after, count });
-            all.extend(self.lists.ask(list).await.ok_or(RelayError::Busy)?);
+            let listed = self.lists.ask(list).await.ok_or(RelayError::Busy)?;
+            all.extend(listed.into_iter().map(|info| (worker, info)));
         }
-        all.sort_unstable_by_key(|info| info.id);
+        all.sort_unstable_by_key(|(_, info)| info.id);
         all.truncate(count);
         Ok(all)
     }

@@ -28,6 +28,7 @@ use crate::rooms::client::Client;
 use crate::rooms::directory::{self, Admitted, Census, Directory, DirectoryError, Role, Session, StreamView};
 use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
 use crate::rooms::stories::{self, About, Stories};
+use crate::scan::scan;
 use crate::worker::Message;
 
 /// What clients are told to wait while the server drains.
@@ -360,10 +361,24 @@ impl RoomsControl {
         Ok(self.with_directory(|directory| directory.close_stream(name))?)
     }
 
-    /// So many sessions behind one, the oldest first. As with `streams`, `count` is to be small.
-    pub fn sessions(&self, after: SessionId, count: usize) -> Vec<(SessionId, Session)> {
+    /// So many sessions behind one that are wanted, the oldest first, and where to go on. As with `streams`, `count` is to be small.
+    pub fn sessions(
+        &self,
+        after: SessionId,
+        count: usize,
+        wanted: impl Fn(&Session) -> bool,
+    ) -> (Vec<(SessionId, Session)>, Option<SessionId>) {
         let state = self.lock();
-        state.directory.sessions(after).take(count).map(|(id, session)| (id, session.clone())).collect()
+        scan(state.directory.sessions(after), count, |id, session| wanted(session).then(|| (id, session.clone())))
+    }
+
+    /// One session.
+    ///
+    /// # Errors
+    /// `NoSession`.
+    pub fn session(&self, id: SessionId) -> Result<Session, ControlError> {
+        let session = self.lock().directory.session(id).cloned();
+        session.ok_or(ControlError::Directory(DirectoryError::NoSession))
     }
 
     /// The session may go on until `at`: its client has shown a newer token.

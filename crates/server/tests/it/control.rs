@@ -176,7 +176,7 @@ async fn a_session_whose_token_is_over_is_ended_as_if_its_client_had_left() {
     test.rooms.handle_timeout(now + Duration::from_secs(59));
     assert_eq!(test.rooms.census().viewers, (1, 0));
     test.rooms.handle_timeout(now + Duration::from_secs(60));
-    assert_eq!((test.rooms.census().viewers, test.rooms.sessions(SessionId(0), 10).len()), ((0, 0), 1));
+    assert_eq!((test.rooms.census().viewers, test.rooms.sessions(SessionId(0), 10, |_| true).0.len()), ((0, 0), 1));
     assert_eq!(test.requests(), ["publish 1", "watch 1", "end"]);
 }
 

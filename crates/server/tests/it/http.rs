@@ -224,6 +224,16 @@ async fn an_admin_lists_sessions_and_ends_single_ones() {
     assert!((exp - 61..=exp).contains(&since) && (exp + 58..=exp + 61).contains(&ends), "{viewer}");
 
     let path = format!("/api/sessions/{}", viewer["id"].as_str().expect("a text"));
+    for (filter, count) in [("stream=a", 2), ("stream=b", 0), ("worker=0&stream=a", 2), ("worker=1", 0)] {
+        let found = ask("GET", format!("/api/sessions?{filter}"), admin.clone()).await;
+        let found: serde_json::Value = serde_json::from_str(&text(found).await).expect("JSON");
+        assert_eq!(found.as_array().map(Vec::len), Some(count), "{filter}");
+    }
+    let one = text(ask("GET", path.clone(), admin.clone()).await).await;
+    assert!(one.contains("\"packets_sent\":17") && one.contains("\"role\":\"viewer\""), "{one}");
+    let headers = [JSON, ("authorization", &*admin)];
+    let limited = test.send("POST", &format!("{path}/layer"), &headers, r#"{"spatial_max": 0}"#).await;
+    assert_eq!((limited.status(), test.limit().spatial_max), (StatusCode::NO_CONTENT, 0));
     for (method, path) in [("GET", "/api/sessions"), ("DELETE", &path)] {
         assert_problem(ask(method, path.to_owned(), anybody.clone()).await, StatusCode::FORBIDDEN, "admin").await;
     }

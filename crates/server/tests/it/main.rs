@@ -1,6 +1,7 @@
 //! The server as clients meet it: HTTP, RTSP, and what stands behind them.
 #![allow(clippy::unwrap_used)]
 
+mod admin;
 mod auth;
 mod config;
 mod control;

@@ -129,7 +129,7 @@ async fn allocations_of_all_workers_are_listed_by_number_in_parts_and_can_be_end
     assert_eq!(response.headers()["link"], "<allocations?user=a%26b&after=3&limit=2>; rel=\"next\"");
     let list = json_of(response).await;
     let expected = json!({
-        "id": "2", "user": "alice", "client": "192.0.2.1:5000", "server": "127.0.0.1:3478", "transport": "udp",
+        "id": "2", "user": "alice", "worker": 1, "client": "192.0.2.1:5000", "server": "127.0.0.1:3478", "transport": "udp",
         "relayed": ["127.0.0.1:50000"], "age": 5, "expires_in": 600, "permissions": 1, "channels": 2,
         "sent": {"packets": 3, "bytes": 300}, "received": {"packets": 0, "bytes": 0}, "dropped": 4,
     });

@@ -24,7 +24,7 @@ pub(super) fn write(page: &mut Page, started: SystemTime) {
     }
     page.family("millrace_process_resident_bytes", "gauge", "Bytes of the process's memory that are in RAM.");
     if let Some(bytes) = resident_bytes() {
-        page.sample("millrace_process_resident_bytes", "", bytes);
+        page.sample("millrace_process_resident_bytes", "", bytes as f64);
     }
     page.family(
         "millrace_process_open_fds",
@@ -41,11 +41,11 @@ pub(super) fn write(page: &mut Page, started: SystemTime) {
 }
 
 /// The line "VmRSS: 1234 kB" of proc_pid_status(5).
-fn resident_bytes() -> Option<f64> {
+pub(in crate::http) fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kib: f64 =
+    let kib: u64 =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?.trim().parse().ok()?;
-    Some(kib * 1024.0)
+    Some(kib * 1024)
 }
 
 /// The size of the folder of descriptors is their number since Linux 6.2. Before it is zero, and they are counted: that takes

@@ -1,0 +1,53 @@
+//! A line in the log for whatever somebody changes who administers the server: what, on what, who, from where, and what came of it.
+//!
+//! In: requests to the API that change something, and their answers. Out: events of the target `audit`, level `info`, so
+//! `log.filter` can leave them out, or leave out all else. Who was refused for want of a token has changed nothing and writes
+//! nothing: else whoever likes could fill the log.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::field::display;
+
+use super::App;
+use super::client::ClientAddress;
+
+/// Where what changes something is an admin's. Credentials for the relay are a client's own.
+const PARTS: [&str; 2] = ["/api/", "/pump/"];
+const OF_CLIENTS: &str = "/api/relay/credentials";
+
+/// What a handler adds to the line of its request: what a body asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted(pub(super) String);
+
+/// More of a body is not written.
+const WANTED_BYTES_MAX: usize = 1_000;
+
+impl Wanted {
+    /// As it was sent, up to a length.
+    pub(super) fn of(body: &str) -> Self {
+        Wanted(body.chars().take(WANTED_BYTES_MAX).filter(|c| !c.is_control()).collect())
+    }
+}
+
+pub(super) async fn audit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let changes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
+    let path = request.uri().path();
+    if !changes || path == OF_CLIENTS || !PARTS.iter().any(|part| path.starts_with(part)) {
+        return next.run(request).await;
+    }
+    let (action, on) = (request.method().clone(), path.to_owned());
+    let (parts, body) = request.into_parts();
+    let from = ClientAddress::of(&app, &parts).ip.map(display);
+    let by = app.bearer(&parts.headers).ok().and_then(|bearer| bearer.subject);
+    let response = next.run(Request::from_parts(parts, body)).await;
+    let status = response.status();
+    if ![StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status) {
+        let wanted = response.extensions().get::<Wanted>().map(|wanted| &*wanted.0);
+        tracing::info!(target: "audit", %action, on, wanted, from, by, result = status.as_u16(), "an admin's request");
+    }
+    response
+}
