@@ -55,6 +55,10 @@ export class View {
     this.context = context;
   }
 
+  get query(): URLSearchParams {
+    return this.context.route.query;
+  }
+
   get signal(): AbortSignal {
     return this.ended.signal;
   }

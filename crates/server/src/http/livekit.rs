@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::api::{Page, page, stats_json};
 use super::{App, InPath, Problem, pages};
 use crate::livekit::control::Control;
+use crate::livekit::stage::Stage;
 
 /// How long a token holds for somebody who has not joined yet; the server gives new ones to who has.
 const TOKEN_SECONDS: u64 = 3600;
@@ -82,7 +83,8 @@ async fn show_participant(
     for session in found.sessions {
         let inspected = control.inspect(session).await;
         let statistics = inspected.as_ref().map(|(_, stats)| stats_json(stats));
-        sessions.push(json!({"worker": inspected.map(|(worker, _)| worker.0), "statistics": statistics}));
+        let id = Stage::spec_id(session).0.to_string();
+        sessions.push(json!({"id": id, "worker": inspected.map(|(worker, _)| worker.0), "statistics": statistics}));
     }
     value["sessions"] = sessions.into();
     Ok(Json(value))

@@ -1,11 +1,12 @@
 // Sessions of streams, and one of them: what it is, how it does, and what can be done with it.
 
 import { make } from "../../page.js";
-import { change, path, read } from "../api.js";
+import { change, path, read, Refused } from "../api.js";
 import { confirm } from "../dialog.js";
 import { age, bits, bytes, count, duration, percent } from "../format.js";
 import { to, View, type Context } from "../view.js";
 import { back, ending, facts } from "./parts.js";
+import { tell, type Story } from "./story.js";
 
 interface Session {
   id: string;
@@ -41,11 +42,15 @@ const LOOK_EVERY_MS = 2000;
 export function sessions(context: Context): View {
   const [, id] = context.route.parts;
   const view = new View(context);
+  if (id === "ended") return ended(view);
   if (id !== undefined) return one(view, id);
   const { query } = context.route;
   const [stream, worker] = [query.get("stream") ?? undefined, query.get("worker") ?? undefined];
   const of = [stream && `stream ${stream}`, worker && `worker ${worker}`].filter(Boolean).join(", ");
   if (of) view.add(back("sessions", "All sessions", of));
+  const gone = make("a", "", "Sessions that have ended");
+  gone.href = to(["sessions", "ended"], stream ? { stream } : {});
+  view.add(make("p", "", gone));
   view.addList<Session>(
     {
       name: "Sessions",
@@ -69,21 +74,56 @@ export function sessions(context: Context): View {
   return view;
 }
 
+type Gone = Omit<Story, "events" | "forgotten"> & { address: string | null; subject: string | null };
+
+/** Those of which it is still known what became of them. */
+function ended(view: View): View {
+  const stream = view.query.get("stream") ?? undefined;
+  view.add(back("sessions", "Sessions", stream ? `ended, of ${stream}` : "ended"));
+  view.addList<Gone>(
+    {
+      name: "Sessions that have ended",
+      id: (session) => session.session,
+      link: (session) => to(["sessions", session.session]),
+      empty: "None has ended.",
+      columns: [
+        { title: "Ended", width: "7rem", text: (session) => `${age(session.ended?.at ?? 0)} ago`, value: (session) => -(session.ended?.at ?? 0) },
+        { title: "Why", width: "minmax(8rem, 1fr)", text: (session) => session.ended?.why.replaceAll("_", " ") ?? "" },
+        { title: "Stream or room", width: "minmax(7rem, 2fr)", text: (session) => session.stream },
+        { title: "Role", width: "6.5rem", text: (session) => session.role },
+        { title: "Address", width: "minmax(8rem, 1.5fr)", isExtra: true, text: (session) => session.address ?? "–" },
+        { title: "Subject", width: "minmax(6rem, 1fr)", isExtra: true, text: (session) => session.subject ?? "–" },
+        {
+          title: "Was here for",
+          width: "7rem",
+          isNumber: true,
+          isExtra: true,
+          text: (session) => duration((session.ended?.at ?? session.since) - session.since),
+          value: (session) => (session.ended?.at ?? session.since) - session.since,
+        },
+      ],
+    },
+    path(["api", "sessions", "ended"], { stream }),
+  );
+  return view;
+}
+
 function one(view: View, id: string): View {
   const place = make("div", "one");
   const problem = make("p", "error");
   problem.setAttribute("role", "alert");
-  // A place for what has happened in a session.
-  const story = make("section", "small story");
-  story.hidden = true;
-  view.add(back("sessions", "Sessions", id)).add(problem).add(place).add(actions(view, id)).add(story);
+  const tools = actions(view, id);
+  view.add(back("sessions", "Sessions", id)).add(problem).add(place).add(tools).add(tell(view, id));
   repeat(view, async () => {
+    // One that has ended does not come back.
+    if (tools.hidden) return;
     try {
       const session = await read<Session>(path(["api", "sessions", id]), view.signal);
       problem.textContent = "";
       place.replaceChildren(make("h2", "", `${session.role} of ${session.stream}`), of(session), ...how(session.statistics));
     } catch (error) {
-      problem.textContent = error instanceof Error ? error.message : String(error);
+      tools.hidden = error instanceof Refused && error.status === 404;
+      problem.textContent = tools.hidden ? "It is not there any more." : error instanceof Error ? error.message : String(error);
     }
   });
   return view;

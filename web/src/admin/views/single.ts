@@ -7,6 +7,7 @@ import { age, bits, bytes, count, duration } from "../format.js";
 import { to, View, type Context } from "../view.js";
 import { back, ending, facts } from "./parts.js";
 import { how, repeat } from "./sessions.js";
+import { link, row } from "./story.js";
 
 interface Played {
   title: string;
@@ -20,6 +21,7 @@ interface Played {
   position: number;
   trouble: { error: string } | null;
   statistics: Record<string, number | string> & { activity: string };
+  story: { at: number; event: string; packet: number }[];
 }
 
 interface Member {
@@ -31,7 +33,7 @@ interface Member {
   gets: number;
   sdk: string;
   version: string;
-  sessions: { worker: number | null; statistics: Parameters<typeof how>[0] }[];
+  sessions: { id: string; worker: number | null; statistics: Parameters<typeof how>[0] }[];
 }
 
 /** A place that is filled again and again with what a path has. */
@@ -72,6 +74,14 @@ export function played(context: Context, id: string): View {
         ["Lost packets", count(Number(session.statistics["lost_packets"]))],
         ["Continuity errors", count(Number(session.statistics["continuity_errors"]))],
       ]),
+      make("h2", "", "What became of it"),
+      make(
+        "ol",
+        "events",
+        ...session.story.map(({ at, event, packet }) =>
+          row(at, `${event} at packet ${count(packet)} of the title`, event === "starved" ? "bad" : ""),
+        ),
+      ),
     ]),
   );
   const button = (label: string, title: string, says: string, run: () => Promise<void>, classes = ""): HTMLElement => {
@@ -107,9 +117,9 @@ export function member(context: Context, room: string, identity: string): View {
   const view = new View(context);
   const parts = ["api", "livekit", "rooms", room, "participants", identity];
   const trail = back("rooms", "Rooms", identity);
-  const link = make("a", "", room);
-  link.href = to(["rooms", room]);
-  trail.lastElementChild?.before(link, " › ");
+  const of = make("a", "", room);
+  of.href = to(["rooms", room]);
+  trail.lastElementChild?.before(of, " › ");
   view.add(trail);
   view.add(
     watch<Member>(view, path(parts), (who) => [
@@ -121,7 +131,7 @@ export function member(context: Context, room: string, identity: string): View {
         ["Gets", `${who.gets} tracks`],
         ["SDK", `${who.sdk} ${who.version}`],
       ]),
-      ...who.sessions.flatMap((session) => how(session.statistics)),
+      ...who.sessions.flatMap((session) => [...how(session.statistics), link(session.id)]),
     ]),
   );
   const end = make("button", "danger", "Remove");
