@@ -3,11 +3,22 @@
 /** Rows that are looked at in one frame. */
 export const LOOKS_PER_FRAME = 2000;
 
-export interface Keyed<Row> {
-  row: Row;
-  id: string;
-  /** What a search finds it by, in small letters. */
-  text: string;
+export class Keyed<Row> {
+  readonly row: Row;
+  readonly id: string;
+  private readonly write: (row: Row) => string;
+  private written: string | undefined;
+
+  constructor(row: Row, id: string, write: (row: Row) => string) {
+    this.row = row;
+    this.id = id;
+    this.write = write;
+  }
+
+  /** What a search finds it by, in small letters; not written before somebody searches. */
+  get text(): string {
+    return (this.written ??= this.write(this.row).toLowerCase());
+  }
 }
 
 export class Rows<Row> {

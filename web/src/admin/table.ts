@@ -2,7 +2,7 @@
 // a row, Enter opens it, Delete does what its button does.
 
 import { make } from "../page.js";
-import { Rows, type Keyed } from "./rows.js";
+import { Keyed, LOOKS_PER_FRAME, Rows } from "./rows.js";
 
 export interface Column<Row> {
   title: string;
@@ -43,6 +43,7 @@ export class Table<Row> {
   private readonly note = make("p", "empty");
   private readonly made = new Map<number, { element: HTMLElement; id: string }>();
   private sorted: { column: number; down: boolean } = { column: 0, down: false };
+  private size = 0;
   private chosen = -1;
   private chosenId = "";
   private readonly observer = new ResizeObserver(() => this.show());
@@ -85,13 +86,10 @@ export class Table<Row> {
   /** Other rows; what is chosen stays chosen. */
   set(rows: Row[]): void {
     const texts = this.spec.columns.map((column) => column.text);
-    const keyed = rows.map((row) => ({
-      row,
-      id: this.spec.id(row),
-      text: texts.map((text) => text(row)).join("\n").toLowerCase(),
-    }));
+    const write = (row: Row): string => texts.map((text) => text(row)).join("\n");
     this.note.textContent = this.spec.empty;
-    this.rows.set(keyed, this.compare());
+    this.size = rows.length;
+    this.rows.set(rows.map((row) => new Keyed(row, this.spec.id(row), write)), this.compare());
   }
 
   fail(why: string): void {
@@ -109,8 +107,12 @@ export class Table<Row> {
     const value = column?.value;
     if (value) return (one, other) => sign * (value(one.row) - value(other.row));
     const text = column?.text ?? (() => "");
-    // Names with numbers in them go by these, as people expect.
-    return (one, other) => sign * collator.compare(text(one.row), text(other.row));
+    // Names with numbers in them go by these, as people expect; of very many that takes too long for one frame.
+    if (this.size <= LOOKS_PER_FRAME) return (one, other) => sign * collator.compare(text(one.row), text(other.row));
+    return (one, other) => {
+      const [first, second] = [text(one.row), text(other.row)];
+      return first === second ? 0 : first < second ? -sign : sign;
+    };
   }
 
   private showHead(): void {
