@@ -71,13 +71,17 @@ fn main() -> ExitCode {
 }
 
 fn serve(args: &Serve) -> anyhow::Result<bool> {
-    let mut config = load(&args.settings)?;
-    config.auth.dev |= args.dev || args.demo;
-    if let Some(listen) = args.listen {
-        config.http.listen = listen;
-    }
+    let read = || -> anyhow::Result<Config> {
+        let mut config = load(&args.settings)?;
+        config.auth.dev |= args.dev || args.demo;
+        if let Some(listen) = args.listen {
+            config.http.listen = listen;
+        }
+        Ok(config)
+    };
+    let config = read()?;
     let log_filter = start_logging(&config, &args.settings)?;
-    server::run::run(&config, (&|| load(&args.settings), Some(log_filter)), args.demo)?;
+    server::run::run(&config, (&read, Some(log_filter)), args.demo)?;
     Ok(true)
 }
 

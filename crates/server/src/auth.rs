@@ -7,6 +7,7 @@
 //! all names that begin so. Who may publish a stream may watch it; an admin may do everything.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -27,6 +28,27 @@ pub struct Auth {
     validation: Validation,
     /// By which tokens without a subject are told apart.
     hashes: RandomState,
+}
+
+/// The keys that count now: others may take their place while the server runs.
+pub struct Current(RwLock<Arc<Auth>>);
+
+impl Current {
+    /// As they are.
+    pub fn get(&self) -> Arc<Auth> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on these count. Sessions go on.
+    pub fn replace(&self, auth: Auth) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth);
+    }
+}
+
+impl From<Auth> for Current {
+    fn from(auth: Auth) -> Self {
+        Current(RwLock::new(Arc::new(auth)))
+    }
 }
 
 /// The claims of a token.

@@ -6,6 +6,7 @@
 
 mod acme;
 mod certificate;
+mod compare;
 mod live;
 mod livekit;
 mod load;

@@ -42,7 +42,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::auth::{Auth, Bearer, Rights};
+use crate::auth::{self, Auth, Bearer, Rights};
 use crate::config::{IceServer, Origin};
 use crate::door::{self, Door};
 use crate::livekit::control::Control as LivekitControl;
@@ -56,7 +56,7 @@ use crate::rooms::control::{DRAIN_RETRY_SECONDS, RoomsControl};
 use crate::rooms::directory::Role;
 use crate::rtsp::Rtsp;
 use crate::tls::Certificates;
-pub use admin::Admin;
+pub use admin::{Admin, Reloaded};
 pub use client::Proxies;
 pub use connections::{Connections, Entered, Limits};
 pub(crate) use cors::allow_origin;
@@ -87,7 +87,7 @@ pub struct App {
     /// The reflector, where there is one.
     pub reflect: Option<Arc<ReflectControl>>,
     /// Who may do what.
-    pub auth: Auth,
+    pub auth: auth::Current,
     /// How long after its token a session ends; not set: it goes on.
     pub session_grace: Option<Duration>,
     /// Pages of which other origins may use this.
@@ -269,7 +269,7 @@ impl App {
             pump: None,
             relay: None,
             reflect: None,
-            auth,
+            auth: auth.into(),
             session_grace: None,
             cors_origins: Vec::new(),
             proxies: Proxies::default(),
@@ -284,7 +284,7 @@ impl App {
     }
 
     fn bearer(&self, headers: &HeaderMap) -> Result<Bearer, Problem> {
-        Ok(self.auth.bearer(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))?)
+        Ok(self.auth.get().bearer(headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()))?)
     }
 
     fn rights(&self, headers: &HeaderMap) -> Result<Rights, Problem> {

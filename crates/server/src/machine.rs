@@ -486,7 +486,8 @@ fn playout_delay(least: Duration) -> [u8; 3] {
     [high, middle, low]
 }
 
-fn directory_settings(rooms: &config::Rooms) -> directory::Settings {
+/// Limits of streams and sessions.
+pub(crate) fn directory_settings(rooms: &config::Rooms) -> directory::Settings {
     directory::Settings {
         reconnect_grace: rooms.reconnect_grace,
         sessions_max: rooms.sessions_max,

@@ -2,10 +2,11 @@
 //!
 //! Start: bind all sockets, start the workers, then answer HTTP. End: SIGTERM or SIGINT drains (new sessions are refused,
 //! those that are there go on until the drain's time is over), a second signal ends at once. SIGUSR1 drains as well, for as
-//! long as it takes. SIGHUP has files read again, and of the settings those of the reflector. SIGUSR2 has a new process take over
+//! long as it takes. SIGHUP has files read again, and the settings (`reload`). SIGUSR2 has a new process take over
 //! (`upgrade`).
 
 mod handover;
+mod reload;
 
 use std::fmt::Display;
 use std::future::pending;
@@ -42,6 +43,7 @@ use crate::supervisor;
 use crate::tls::{self, Certificates, Sources};
 use crate::upgrade::{Failed, Successor};
 use handover::{Doors, Inherited, Shared, Silent, hand_over, hindrance, pass_on};
+use reload::Reload;
 
 /// The stream that the demo publishes.
 pub const DEMO_STREAM: &str = "demo";
@@ -148,6 +150,7 @@ async fn serve(
     let opened = open_all(config, &mut before, certificates.as_ref())?;
     // Where the system chose ports, these are what everybody is told.
     let relay = with_ports(&config.relay, &opened)?;
+    let given = config;
     let config = &Config { relay, reflect: reflected(config, with_demo), ..config.clone() };
     let mut listener =
         |setting, addr: Option<SocketAddr>| addr.map(|addr| before.open(setting, addr, false)).transpose();
@@ -195,9 +198,7 @@ async fn serve(
     drop(silent);
     // The directory comes to one of these.
     apart.extend(certificates.iter().flat_map(Certificates::start));
-    if !app.auth.is_closed() {
-        apart.push(tokio::spawn(keep_sampling(app.clone())));
-    }
+    apart.push(tokio::spawn(keep_sampling(app.clone())));
     if let Some((rtsp, listener)) = rtsp {
         tracing::info!(listen = %listener.local_addr()?, "RTSP");
         apart.push(tokio::spawn(rtsp::listener::serve(rtsp, listener)));
@@ -209,9 +210,9 @@ async fn serve(
     let mut ends = Ends::new()?;
     announce((addr, tls_addr), metrics_addr, config, &running, with_demo);
     supervisor::tell_ready(&upgrades(config, &running));
-    let read = Read { certificates: certificates.as_deref(), config: reread, with_demo };
+    let reload = Reload::new(given, reread, certificates.as_deref(), with_demo);
     let serving =
-        Serving { config, read, running: &running, app: &app, hosts: &hosts, certificates: certificates.as_ref() };
+        Serving { config, reload, running: &running, app: &app, hosts: &hosts, certificates: certificates.as_ref() };
     let over = serving.attend(doors, sockets, &mut ends, &mut wishes).await?;
     app.admin.end();
     if let Some((away, sockets)) = over {
@@ -261,17 +262,10 @@ fn application(config: &Config, running: &Running, auth: Auth) -> App {
     }
 }
 
-/// What is read again when whoever runs the server says so.
-struct Read<'a> {
-    certificates: Option<&'a Certificates>,
-    config: Reread<'a>,
-    with_demo: bool,
-}
-
 /// What serves.
 struct Serving<'a> {
     config: &'a Config,
-    read: Read<'a>,
+    reload: Reload<'a>,
     running: &'a Running,
     app: &'a App,
     hosts: &'a Hosts,
@@ -317,13 +311,18 @@ impl Serving<'_> {
 
     /// Does what is due, and what signals say, until it is to end, or there is a process that is ready to take over.
     async fn go_on(&self, sockets: &Shared, ends: &mut Ends, wishes: &mut Wishes) -> anyhow::Result<Option<Successor>> {
-        let Serving { config, running, app, .. } = self;
+        let Serving { config, reload, running, app, .. } = self;
         let mut tick = tokio::time::interval(CONTROL_TICK);
         let (mut is_leaving, mut starting) = (false, None);
         while !is_leaving || running.has_receivers() {
             tokio::select! {
                 _ = tick.tick() => running.handle_timeout(Instant::now()),
                 () = ends.next() => break,
+                reply = app.admin.reload_is_wanted() => {
+                    let reloaded = reload.run(&"an admin", config, running, app);
+                    // Who has asked may have gone.
+                    reply.send(reloaded.map_err(|error| format!("{error:#}"))).ok();
+                }
                 () = app.admin.drain_is_wanted() => is_leaving = leave(&"an admin", running),
                 started = started(&mut starting) => match started {
                     Ok(successor) => return Ok(Some(successor)),
@@ -339,10 +338,10 @@ impl Serving<'_> {
                         }
                         Some(hindrance) => {
                             tracing::warn!("{wish}: this server is not replaced by a new process: {hindrance}");
-                            read_again(wish, self);
+                            drop(reload.run(&wish, config, running, app));
                         }
                     },
-                    Wish::HangUp | Wish::User2 => read_again(wish, self),
+                    Wish::HangUp | Wish::User2 => drop(reload.run(&wish, config, running, app)),
                     Wish::User1 => is_leaving = leave(&wish, running),
                 },
             }
@@ -403,27 +402,6 @@ fn with_ports(relay: &config::Relay, opened: &[Opened]) -> anyhow::Result<config
     let of_turn = |is_tls| opened.iter().filter(move |opened| opened.speaks_turn(is_tls)).map(Opened::local_addr);
     let [tcp_listen, tls_listen] = [false, true].map(|is_tls| of_turn(is_tls).collect::<io::Result<Vec<_>>>());
     Ok(config::Relay { tcp_listen: tcp_listen?, tls_listen: tls_listen?, ..relay.clone() })
-}
-
-/// Has certificates, users and the reflector's settings read again, which may have changed. Other settings are read when the
-/// server starts.
-fn read_again(wish: Wish, serving: &Serving<'_>) {
-    let Serving { config, read, running, .. } = serving;
-    tracing::info!("{wish}: certificates and users are read again, and [reflect]; other settings need a restart");
-    supervisor::tell_reloading();
-    // What cannot be leaves all as it is.
-    let applied = (read.config)().and_then(|new| Ok(running.reflect.apply(&reflected(&new, read.with_demo))?));
-    match applied {
-        Ok(()) => tracing::info!("[reflect] is as the settings say now"),
-        Err(error) => tracing::error!("[reflect] stays as it was: {error:#}"),
-    }
-    if let Some(certificates) = read.certificates {
-        certificates.read_again();
-    }
-    if let Some(relay) = &running.relay {
-        relay.read_again();
-    }
-    supervisor::tell_ready(&upgrades(config, running));
 }
 
 /// How a new version comes to run. A package that brings one goes by the first word.

@@ -67,8 +67,20 @@ impl Server {
         Self::start_as(command, &[], settings)
     }
 
+    /// The same, to which tokens have to be shown, as the file in the flags says.
+    pub fn start_with_keys(flags: &[&str], settings: &[&str]) -> Self {
+        let mut command = millrace();
+        command.arg("serve");
+        Self::begin(command, flags, settings)
+    }
+
     fn start_as(mut command: Command, flags: &[&str], settings: &[&str]) -> Self {
-        command.args(["serve", "--dev", "--listen", "127.0.0.1:0"]).args(flags);
+        command.args(["serve", "--dev"]);
+        Self::begin(command, flags, settings)
+    }
+
+    fn begin(mut command: Command, flags: &[&str], settings: &[&str]) -> Self {
+        command.args(["--listen", "127.0.0.1:0"]).args(flags);
         let own =
             ["workers.count=2", "workers.udp_port=0", "rooms.near_max=0", "log.filter=warn", "http.metrics_age_max=0s"];
         for setting in own.iter().chain(settings) {

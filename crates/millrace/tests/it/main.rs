@@ -37,6 +37,7 @@ mod relay;
 mod relay_dtls;
 mod relay_hostile;
 mod relay_streams;
+mod reload;
 mod retransmission;
 mod rtsp;
 mod signals;

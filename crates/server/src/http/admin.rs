@@ -9,6 +9,7 @@ mod feed;
 mod history;
 mod sample;
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +22,7 @@ use axum::{Extension, Json, Router};
 use rustix::system::uname;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::api::read_query;
@@ -63,6 +64,22 @@ pub struct Admin {
     checks: Option<Checks>,
     log_filter: Option<Arc<dyn LogFilter>>,
     drain: Notify,
+    reloads: (mpsc::Sender<Reply>, Mutex<mpsc::Receiver<Reply>>),
+}
+
+/// Where the answer to a wish for a reload goes.
+pub(crate) type Reply = oneshot::Sender<Result<Reloaded, String>>;
+
+/// Wishes for a reload that wait at most.
+const RELOADS_MAX: usize = 4;
+
+/// What has changed in the settings since they were read last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reloaded {
+    /// What holds now.
+    pub taken: Vec<String>,
+    /// What has changed since the server started, and takes a restart.
+    pub restart: Vec<String>,
 }
 
 #[derive(Default)]
@@ -83,6 +100,10 @@ impl Default for Admin {
             checks: None,
             log_filter: None,
             drain: Notify::new(),
+            reloads: {
+                let (sender, receiver) = mpsc::channel(RELOADS_MAX);
+                (sender, Mutex::new(receiver))
+            },
         }
     }
 }
@@ -103,6 +124,20 @@ impl Admin {
     /// Returns when somebody has asked for a drain.
     pub(crate) async fn drain_is_wanted(&self) {
         self.drain.notified().await;
+    }
+
+    /// Returns where the answer goes when somebody has asked for a reload. One asks for it at a time.
+    pub(crate) async fn reload_is_wanted(&self) -> Reply {
+        poll_fn(|context| {
+            let mut wishes = self.reloads.1.lock().unwrap_or_else(PoisonError::into_inner);
+            wishes.poll_recv(context).map(|reply| reply.expect("one end is here"))
+        })
+        .await
+    }
+
+    /// What is logged, where that can be changed.
+    pub(crate) fn log_filter(&self) -> Option<&dyn LogFilter> {
+        self.log_filter.as_deref()
     }
 
     /// Takes a sample. The first one makes room for all.
@@ -139,7 +174,10 @@ pub async fn keep_sampling(app: Arc<App>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        app.admin.sample(&app);
+        // Where no token can be good nobody sees it.
+        if !app.auth.get().is_closed() {
+            app.admin.sample(&app);
+        }
     }
 }
 
@@ -154,6 +192,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/admin/doctor", get(examine))
         .route("/api/admin/log-filter", put(set_log_filter))
         .route("/api/admin/drain", post(drain))
+        .route("/api/admin/reload", post(reload))
 }
 
 /// `GET /api/admin`: what this server is.
@@ -261,6 +300,17 @@ async fn drain(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Status
     app.authorize_admin(&headers, "drain the server")?;
     app.admin.drain.notify_one();
     Ok(StatusCode::ACCEPTED)
+}
+
+/// `POST /api/admin/reload`: as SIGHUP. Says which settings hold now, and which have changed and take a restart.
+async fn reload(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<impl IntoResponse, Problem> {
+    app.authorize_admin(&headers, "reload the settings")?;
+    let busy = || Problem::unavailable("the server does not take it now", 1);
+    let (reply, answer) = oneshot::channel();
+    app.admin.reloads.0.try_send(reply).map_err(|_| busy())?;
+    let reloaded = answer.await.map_err(|_| busy())?;
+    let Reloaded { taken, restart } = reloaded.map_err(|says| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, says))?;
+    Ok(not_kept(Json(json!({"taken": taken, "restart": restart}))))
 }
 
 fn not_kept<T: IntoResponse>(answer: T) -> impl IntoResponse {

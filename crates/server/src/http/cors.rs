@@ -21,7 +21,7 @@ pub(super) async fn cors(State(app): State<Arc<App>>, request: Request, next: Ne
     let origin = request.headers().get(ORIGIN).cloned();
     let is_options = request.method() == Method::OPTIONS;
     let takes_offers = ["/whip/", "/whep/"].iter().any(|prefix| request.uri().path().starts_with(prefix));
-    let is_for_own = app.auth.needs_no_token() && own::is_for_own(request.uri().path());
+    let is_for_own = app.auth.get().needs_no_token() && own::is_for_own(request.uri().path());
     let is_allowed = if is_for_own { own::check(request.uri(), request.headers(), &app.cors_origins) } else { Ok(()) };
     let mut response = match is_allowed {
         _ if is_options => StatusCode::NO_CONTENT.into_response(),

@@ -184,8 +184,8 @@ impl App {
         let Some(keys) = reflect.url_keys() else { return Ok(()) };
         let sent = parts.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes().to_vec());
         let sent = query.token.as_ref().map(|token| format!("Bearer {token}").into_bytes()).or(sent);
-        if let Some(sent) = sent.filter(|_| query.signed.is_none() && !self.auth.needs_no_token()) {
-            let rights = self.auth.rights(Some(&sent))?;
+        if let Some(sent) = sent.filter(|_| query.signed.is_none() && !self.auth.get().needs_no_token()) {
+            let rights = self.auth.get().rights(Some(&sent))?;
             let may = rights.may_watch(stream.name());
             return if may { Ok(()) } else { Err(Problem::forbidden(&format!("watch {:?}", stream.name()))) };
         }
@@ -290,11 +290,11 @@ fn authorize(app: &App, stream: &Stream, headers: &HeaderMap) -> Result<(), Prob
         let is_it = verify_slices_are_equal(sent.as_bytes(), expected.as_bytes()).is_ok();
         return if is_it { Ok(()) } else { Err(wrong("that is not the token of this stream")) };
     }
-    if sent.is_none() && !app.auth.needs_no_token() {
+    if sent.is_none() && !app.auth.get().needs_no_token() {
         return Err(wrong("who sends this stream has to show a token"));
     }
     let bearer = sent.map(|token| format!("Bearer {token}"));
-    let rights = app.auth.rights(bearer.as_deref().map(str::as_bytes))?;
+    let rights = app.auth.get().rights(bearer.as_deref().map(str::as_bytes))?;
     if rights.may_publish(stream.name()) {
         return Ok(());
     }

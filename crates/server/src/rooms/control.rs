@@ -348,6 +348,11 @@ impl RoomsControl {
         if is_taken { Ok(()) } else { Err(ControlError::Busy) }
     }
 
+    /// From now on these limits count, but for `sessions_max`, which workers have as well. Who is there stays.
+    pub fn set_limits(&self, settings: directory::Settings) {
+        self.lock().directory.set_limits(settings);
+    }
+
     /// As `Directory::streams`. Everybody needs the lock, so `count` is to be small.
     pub fn streams(&self, names: &[&str], after: &str, count: usize) -> Vec<StreamView> {
         self.lock().directory.streams(names, after, count)

@@ -227,6 +227,11 @@ impl Directory {
         }
     }
 
+    /// Newcomers find these limits from now on, but for `sessions_max`.
+    pub fn set_limits(&mut self, settings: Settings) {
+        self.settings = Settings { sessions_max: self.settings.sessions_max, ..settings };
+    }
+
     /// The tracks of the stream that has the name.
     ///
     /// # Errors

@@ -192,7 +192,7 @@ async fn streams_statistics_and_layers_are_json() {
 async fn an_admin_lists_sessions_and_ends_single_ones() {
     let auth = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), ..config::Auth::default() };
     let test = Harness::with(|app| {
-        app.auth = Auth::new(&auth).expect("a good key");
+        app.auth = Auth::new(&auth).expect("a good key").into();
         app.session_grace = Some(Duration::from_secs(60));
     });
     let exp = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() + 60;
@@ -378,7 +378,7 @@ async fn where_no_token_is_needed_pages_of_others_administer_nothing() {
         assert_eq!(named.send("GET", "/api/streams", &headers, "").await.status(), StatusCode::OK);
     }
     let auth = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), ..config::Auth::default() };
-    let keyed = Harness::with(|app| app.auth = Auth::new(&auth).expect("a good key"));
+    let keyed = Harness::with(|app| app.auth = Auth::new(&auth).expect("a good key").into());
     let headers = [("host", "ours.example"), ("origin", "https://else.example")];
     let response = keyed.send("GET", "/api/streams", &headers, "").await;
     assert_eq!((response.status(), header(&response, "access-control-allow-origin")), (StatusCode::UNAUTHORIZED, "*"));
@@ -387,7 +387,7 @@ async fn where_no_token_is_needed_pages_of_others_administer_nothing() {
 #[tokio::test]
 async fn a_token_opens_what_it_names_and_nothing_else() {
     let auth = config::Auth { hs256_secret: Some(Secret(SECRET.to_owned())), ..config::Auth::default() };
-    let test = Harness::with(|service| service.auth = Auth::new(&auth).expect("a good key"));
+    let test = Harness::with(|service| service.auth = Auth::new(&auth).expect("a good key").into());
     let token = |publish: &[&str], watch: &[&str], admin| {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let exp = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() + 60;

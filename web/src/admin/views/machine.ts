@@ -1,7 +1,7 @@
 // The machine: what the process takes, how busy each worker is, how late, and what is dropped.
 
 import { byId, make } from "../../page.js";
-import { change } from "../api.js";
+import { ask, change } from "../api.js";
 import { confirm, say } from "../dialog.js";
 import { bits, bytes, count, micros, nanos, percent, perSecond } from "../format.js";
 import type { Line, PlotSpec } from "../plot.js";
@@ -89,6 +89,11 @@ const PLOTS: PlotSpec[] = [
 ];
 
 const sum = (values: number[]): number => values.reduce((all, value) => all + value, 0);
+
+interface Reloaded {
+  taken: string[];
+  restart: string[];
+}
 
 export function machine(context: Context): View {
   const view = new View(context);
@@ -193,6 +198,22 @@ function actions({ about }: Context): HTMLElement {
       },
     }),
   );
+  const reload = make("button", "", "Read the settings again");
+  reload.type = "button";
+  const told = make("p", "faint");
+  told.setAttribute("role", "status");
+  reload.addEventListener("click", () =>
+    confirm({
+      title: "Read the settings again",
+      says: "What can change while the server runs is as the settings say then. Where something is wrong with them nothing changes.",
+      label: "Read",
+      run: async () => {
+        const { taken, restart } = (await (await ask("/api/admin/reload", { method: "POST" })).json()) as Reloaded;
+        const holds = taken.length === 0 ? "Nothing has changed that can." : `Changed: ${taken.join(", ")}.`;
+        told.textContent = restart.length === 0 ? holds : `${holds} These take a restart: ${restart.join(", ")}.`;
+      },
+    }),
+  );
   form.hidden = about.log_filter === null;
-  return make("section", "small actions", make("h2", "", "This server"), make("div", "line", form, drain));
+  return make("section", "small actions", make("h2", "", "This server"), make("div", "line", form, reload, drain), told);
 }
