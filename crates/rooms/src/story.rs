@@ -169,6 +169,11 @@ impl Tally {
 }
 
 impl Story {
+    /// None yet, with room for the first ones: a session of which little is to be told needs no more later.
+    pub fn new() -> Self {
+        Story { entries: VecDeque::with_capacity(FIRST_KEPT), ..Story::default() }
+    }
+
     /// Its entries, the oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()

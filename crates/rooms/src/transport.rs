@@ -68,7 +68,7 @@ impl Transport {
     /// # Errors
     /// When the cryptographic library refuses a key.
     pub fn new(now: Instant, peer: &PeerSpec, settings: &Settings) -> Result<Self, KeyError> {
-        let mut story = Story::default();
+        let mut story = Story::new();
         story.note_path(now, &peer.path);
         Ok(Transport {
             path: peer.path,

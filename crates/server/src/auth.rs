@@ -41,7 +41,9 @@ impl Current {
 
     /// From now on these count. Sessions go on.
     pub fn replace(&self, auth: Auth) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth);
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // Who is told apart by a token without a subject stays the same.
+        *current = Arc::new(Auth { hashes: current.hashes.clone(), ..auth });
     }
 }
 

@@ -80,7 +80,7 @@ fn pass(world: &mut World, seconds: u64) -> Vec<Event> {
             world.out.clear();
         }
     }
-    std::iter::from_fn(|| world.rooms.poll_event()).collect()
+    std::iter::from_fn(|| world.poll_event()).collect()
 }
 
 #[test]

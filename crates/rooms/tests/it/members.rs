@@ -34,7 +34,7 @@ fn meeting() -> World {
 }
 
 fn has_ended(world: &mut World, session: SessionId) -> bool {
-    let events: Vec<Event> = std::iter::from_fn(|| world.rooms.poll_event()).collect();
+    let events: Vec<Event> = std::iter::from_fn(|| world.poll_event()).collect();
     events.iter().any(|event| matches!(event, Event::SessionEnded { session: ended, .. } if *ended == session))
 }
 
@@ -49,7 +49,7 @@ fn a_member_stays_while_all_that_it_has_goes_and_others_end_with_their_last_stre
     }
     world.command(Command::Unpublish { session: ANN, stream: FIRST });
     world.command(Command::CloseStream(SECOND));
-    let ended: Vec<Event> = std::iter::from_fn(|| world.rooms.poll_event()).collect();
+    let ended: Vec<Event> = std::iter::from_fn(|| world.poll_event()).collect();
     let [Event::SessionEnded { session, reason: EndReason::StreamClosed }] = ended[..] else { panic!("{ended:?}") };
     assert_eq!((session, world.rooms.counters().sessions), (ordinary, 3));
 

@@ -99,7 +99,7 @@ fn a_session_goes_on_without_a_stream_that_is_closed_and_ends_with_its_last() {
     world.frame(BEN, true);
     world.drain();
     world.command(Command::CloseStream(FIRST));
-    assert!(world.rooms.poll_event().is_none(), "each has the second still");
+    assert!(world.poll_event().is_none(), "each has the second still");
     world.frame(BEN, false);
     let sent = world.drain();
     assert_eq!(count_of(22, &media_to(EVE, &sent)), PACKETS);
@@ -107,7 +107,7 @@ fn a_session_goes_on_without_a_stream_that_is_closed_and_ends_with_its_last() {
 
     world.command(Command::CloseStream(SECOND));
     let mut ended = Vec::new();
-    while let Some(event) = world.rooms.poll_event() {
+    while let Some(event) = world.poll_event() {
         let Event::SessionEnded { session, reason: EndReason::StreamClosed } = event else { panic!("{event:?}") };
         ended.push(session);
     }
@@ -125,9 +125,9 @@ fn a_session_that_loses_one_of_two_publications_goes_on_with_the_other() {
     world.publish(ANN, SECOND);
     world.watch(EVE, SECOND, down_track(22));
     world.publish(BEN, FIRST);
-    assert!(world.rooms.poll_event().is_none(), "Ann has the second stream still");
+    assert!(world.poll_event().is_none(), "Ann has the second stream still");
     world.publish(BEN, SECOND);
-    let event = world.rooms.poll_event();
+    let event = world.poll_event();
     assert!(matches!(event, Some(Event::SessionEnded { session: ANN, reason: EndReason::Replaced })), "{event:?}");
     assert_eq!(world.rooms.counters().publishers, 2);
 }
@@ -178,13 +178,13 @@ fn who_has_lost_a_tcp_connection_goes_on_over_another_path_where_it_was() {
 fn who_has_lost_a_tcp_connection_and_has_no_other_path_ends_when_it_was_silent_for_long() {
     let (mut world, tcp) = over_tcp();
     close(&mut world, tcp);
-    assert!(world.rooms.poll_event().is_none(), "it is not over at once");
+    assert!(world.poll_event().is_none(), "it is not over at once");
     world.now += Duration::from_secs(31);
     while world.rooms.poll_timeout().is_some_and(|at| at <= world.now) {
         world.rooms.handle_timeout(world.now, &mut world.out);
         world.out.clear();
     }
-    let ended: Vec<Event> = std::iter::from_fn(|| world.rooms.poll_event()).collect();
+    let ended: Vec<Event> = std::iter::from_fn(|| world.poll_event()).collect();
     let is_eves = |event: &Event| matches!(event, Event::SessionEnded { session: EVE, reason: EndReason::Silent });
     assert!(ended.iter().any(is_eves), "{ended:?}");
 }
@@ -196,11 +196,11 @@ fn who_comes_by_a_tcp_connection_that_has_ended_meanwhile_ends_at_once() {
     world.open(other);
     close(&mut world, other);
     world.command(Command::AddSession(PeerSpec { session: BEN, path: other, keys: keys(BEN).1, cname: None }));
-    let event = world.rooms.poll_event();
+    let event = world.poll_event();
     let is_bens = matches!(event, Some(Event::SessionEnded { session: BEN, reason: EndReason::Disconnected }));
     assert!(is_bens, "{event:?}");
     world.watch(BEN, FIRST, down_track(22));
-    assert!(world.rooms.poll_event().is_none(), "and is not heard of again");
+    assert!(world.poll_event().is_none(), "and is not heard of again");
     world.frame(ANN, false);
     assert_eq!(count_of(21, &media_to(EVE, &world.drain())), PACKETS, "{tcp:?} is none the worse");
 }

@@ -8,7 +8,7 @@ use rooms::batch::BatchPool;
 use rooms::pacer::Burst;
 use rooms::rooms::Rooms;
 use rooms::settings::Settings;
-use rooms::spec::{Command, DownTrackSpec, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
+use rooms::spec::{Command, DownTrackSpec, Event, PeerSpec, SessionId, StreamId, StreamSpec, TrackSpec, WorkerId};
 use sim::bare::{Source, path, up_track};
 use srtp::{Profile, SessionKeys};
 use wire::codec::Codec;
@@ -74,6 +74,11 @@ impl World {
             world.command(Command::OpenStream(StreamSpec { id: *id, tracks: vec![track] }));
         }
         world
+    }
+
+    /// What control has to know, but for stories.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        std::iter::from_fn(|| self.rooms.poll_event()).find(|event| !matches!(event, Event::StoryEnded { .. }))
     }
 
     pub fn command(&mut self, command: Command) {

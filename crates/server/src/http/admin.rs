@@ -23,7 +23,7 @@ use rustix::system::uname;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::api::read_query;
 use super::audit::Wanted;
@@ -72,6 +72,9 @@ pub(crate) type Reply = oneshot::Sender<Result<Reloaded, String>>;
 
 /// Wishes for a reload that wait at most.
 const RELOADS_MAX: usize = 4;
+
+/// A server that ends, or is replaced, takes no such wish any more.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What has changed in the settings since they were read last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,7 +258,8 @@ async fn follow(
     app.authorize_admin(&headers, "look at the server")?;
     let expires = app.bearer(&headers)?.expires;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ends = expires.map(|at| tokio::time::Instant::now() + Duration::from_secs(at).saturating_sub(since_1970));
+    let left = |at| Duration::from_secs(at).saturating_sub(since_1970);
+    let ends = expires.and_then(|at| tokio::time::Instant::now().checked_add(left(at)));
     let fields = app.admin.history(|history| history.fields().json())?;
     let place = app.admin.feed.enter()?;
     let stay = lasting.map(|Extension(lasting)| lasting.watch());
@@ -308,7 +312,8 @@ async fn reload(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<impl 
     let busy = || Problem::unavailable("the server does not take it now", 1);
     let (reply, answer) = oneshot::channel();
     app.admin.reloads.0.try_send(reply).map_err(|_| busy())?;
-    let reloaded = answer.await.map_err(|_| busy())?;
+    let answered = timeout(RELOAD_TIMEOUT, answer).await.map_err(|_| busy())?;
+    let reloaded = answered.map_err(|_| busy())?;
     let Reloaded { taken, restart } = reloaded.map_err(|says| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, says))?;
     Ok(not_kept(Json(json!({"taken": taken, "restart": restart}))))
 }

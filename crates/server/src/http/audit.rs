@@ -1,13 +1,13 @@
 //! A line in the log for whatever somebody changes who administers the server: what, on what, who, from where, and what came of it.
 //!
 //! In: requests to the API that change something, and their answers. Out: events of the target `audit`, level `info`, so
-//! `log.filter` can leave them out, or leave out all else. Who was refused for want of a token has changed nothing and writes
-//! nothing: else whoever likes could fill the log.
+//! `log.filter` can leave them out, or leave out all else. Who shows no admin's token has changed nothing and writes nothing:
+//! else whoever likes could fill the log.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use tracing::field::display;
@@ -23,7 +23,10 @@ const OF_CLIENTS: &str = "/api/relay/credentials";
 #[derive(Clone, Debug)]
 pub(super) struct Wanted(pub(super) String);
 
-/// More of a body is not written.
+/// More of a path is not written, …
+const ON_MAX: usize = 1_000;
+
+/// … or of a body.
 const WANTED_BYTES_MAX: usize = 1_000;
 
 impl Wanted {
@@ -39,13 +42,13 @@ pub(super) async fn audit(State(app): State<Arc<App>>, request: Request, next: N
     if !changes || path == OF_CLIENTS || !PARTS.iter().any(|part| path.starts_with(part)) {
         return next.run(request).await;
     }
-    let (action, on) = (request.method().clone(), path.to_owned());
+    let (action, on) = (request.method().clone(), path.chars().take(ON_MAX).collect::<String>());
     let (parts, body) = request.into_parts();
     let from = ClientAddress::of(&app, &parts).ip.map(display);
-    let by = app.bearer(&parts.headers).ok().and_then(|bearer| bearer.subject);
+    let bearer = app.bearer(&parts.headers).ok().filter(|bearer| bearer.rights.admin);
     let response = next.run(Request::from_parts(parts, body)).await;
-    let status = response.status();
-    if ![StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status) {
+    if let Some(bearer) = bearer {
+        let (by, status) = (bearer.subject, response.status());
         let wanted = response.extensions().get::<Wanted>().map(|wanted| &*wanted.0);
         tracing::info!(target: "audit", %action, on, wanted, from, by, result = status.as_u16(), "an admin's request");
     }

@@ -30,6 +30,7 @@ impl Attendance {
                     address: None,
                     subject: Some(Arc::from(identity.as_str())),
                     since: now,
+                    was_connected: true,
                 };
                 self.0.insert(*session, Attendant { about, why: None });
                 None

@@ -27,7 +27,9 @@ pub struct Body<'a> {
 const UNKNOWN: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// Of each answer with a stream in it.
-const FIELDS: [(HeaderName, HeaderValue); 4] = [
+// What a source calls a page is not to run as one of this server's.
+const FIELDS: [(HeaderName, HeaderValue); 5] = [
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox")),
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (header::ACCEPT_RANGES, HeaderValue::from_static("none")),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),

@@ -52,6 +52,8 @@ pub struct About {
     pub subject: Option<Arc<str>>,
     /// When it came.
     pub since: Instant,
+    /// Its handshake was done; of a participant's it is taken to be.
+    pub was_connected: bool,
 }
 
 impl From<&Session> for About {
@@ -62,6 +64,7 @@ impl From<&Session> for About {
             address: session.client.address,
             subject: session.client.subject.clone(),
             since: session.since,
+            was_connected: session.is_connected,
         }
     }
 }
@@ -79,29 +82,63 @@ pub struct Ended {
     pub story: Option<Box<Story>>,
 }
 
+/// The same of sessions that never were connected: they are cheap to make, and are not to push the others out.
+const UNCONNECTED_KEPT_MAX: usize = 512;
+
 /// All that are still known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stories {
+    connected: Kept,
+    unconnected: Kept,
+}
+
+/// The last ones of a kind.
+#[derive(Debug)]
+struct Kept {
+    max: usize,
     by_session: HashMap<SessionId, Ended>,
     /// In the order in which they ended.
     order: VecDeque<SessionId>,
 }
 
+impl Default for Stories {
+    fn default() -> Self {
+        Stories { connected: Kept::new(KEPT_MAX), unconnected: Kept::new(UNCONNECTED_KEPT_MAX) }
+    }
+}
+
 impl Stories {
     /// A session has ended.
     pub fn end(&mut self, now: Instant, session: SessionId, about: About, why: &'static str) {
-        let ended = self.entry(now, session);
+        let kept = if about.was_connected { &mut self.connected } else { &mut self.unconnected };
+        let ended = kept.entry(now, session);
         (ended.about, ended.why) = (Some(about), why);
     }
 
     /// A worker has told what became of a session.
     pub fn tell(&mut self, now: Instant, session: SessionId, story: Box<Story>) {
-        self.entry(now, session).story = Some(story);
+        self.connected.entry(now, session).story = Some(story);
+    }
+
+    /// A session that has ended.
+    pub fn get(&self, session: SessionId) -> Option<&Ended> {
+        self.connected.by_session.get(&session).or_else(|| self.unconnected.by_session.get(&session))
+    }
+
+    /// Those that have ended and are known, the last first; those that were connected before others.
+    pub fn latest(&self) -> impl Iterator<Item = (SessionId, &About, &Ended)> {
+        self.connected.latest().chain(self.unconnected.latest())
+    }
+}
+
+impl Kept {
+    fn new(max: usize) -> Self {
+        Kept { max, by_session: HashMap::new(), order: VecDeque::new() }
     }
 
     fn entry(&mut self, now: Instant, session: SessionId) -> &mut Ended {
         if !self.by_session.contains_key(&session) {
-            if self.order.len() >= KEPT_MAX
+            if self.order.len() >= self.max
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.by_session.remove(&oldest);
@@ -111,13 +148,7 @@ impl Stories {
         self.by_session.entry(session).or_insert(Ended { about: None, at: now, why: "", story: None })
     }
 
-    /// A session that has ended.
-    pub fn get(&self, session: SessionId) -> Option<&Ended> {
-        self.by_session.get(&session)
-    }
-
-    /// Those that have ended and are known, the last first.
-    pub fn latest(&self) -> impl Iterator<Item = (SessionId, &About, &Ended)> {
+    fn latest(&self) -> impl Iterator<Item = (SessionId, &About, &Ended)> {
         let sessions = self.order.iter().rev();
         sessions.filter_map(|session| {
             let ended = self.by_session.get(session)?;
@@ -154,8 +185,14 @@ mod tests {
     #[test]
     fn whichever_comes_first_both_are_told_and_the_oldest_are_forgotten() {
         let (now, mut stories) = (Instant::now(), Stories::default());
-        let about =
-            || About { part: Part::Viewer, stream: "a".into(), address: None, subject: None, since: Instant::now() };
+        let about = |was_connected| About {
+            part: Part::Viewer,
+            stream: "a".into(),
+            address: None,
+            subject: None,
+            since: now,
+            was_connected,
+        };
         for session in 0..KEPT_MAX as u64 + 10 {
             if session % 2 == 0 {
                 stories.tell(now, SessionId(session), Box::default());
@@ -164,7 +201,7 @@ mod tests {
                     "it has not ended yet, as far as is known"
                 );
             }
-            stories.end(now, SessionId(session), about(), "asked");
+            stories.end(now, SessionId(session), about(true), "asked");
             if session % 2 == 1 {
                 stories.tell(now, SessionId(session), Box::default());
             }
@@ -173,5 +210,11 @@ mod tests {
         let known: Vec<u64> = stories.latest().map(|(session, ..)| session.0).collect();
         assert_eq!((known.len(), known[0], known[KEPT_MAX - 1]), (KEPT_MAX, KEPT_MAX as u64 + 9, 10));
         assert!(stories.get(SessionId(9)).is_none() && stories.get(SessionId(10)).is_some());
+
+        for session in 10_000..20_000 {
+            stories.end(now, SessionId(session), about(false), "abandoned");
+        }
+        assert!(stories.get(SessionId(10)).is_some(), "who only asks pushes nobody out");
+        assert_eq!(stories.latest().count(), KEPT_MAX + UNCONNECTED_KEPT_MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! What changes while the server runs: by SIGHUP, and by `POST /api/admin/reload`.
 //!
-//! In: the settings, read again from where they came. Out: what can change is as they say now, what cannot is named, and nothing
-//! has changed where something is wrong with them.
+//! In: the settings, read again from where they came. Out: what can change is as they say now, what cannot is named, and none
+//! has changed where something is wrong with them. Certificates and users are read again in any case.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -17,11 +17,13 @@ use crate::supervisor;
 use crate::tls::Certificates;
 
 /// Settings that are taken over while the server runs; of the others a change takes a restart.
-const TAKEN: [&str; 11] = [
+const TAKEN: [&str; 13] = [
     "auth",
     "auth.dev",
     "auth.hs256_secret",
     "auth.eddsa_public_key",
+    "auth.issuer",
+    "auth.audience",
     "log.filter",
     "rooms.reconnect_grace",
     "rooms.waiting_per_client",
@@ -78,7 +80,7 @@ impl<'a> Reload<'a> {
                     tracing::warn!("these settings have changed, and need a restart: {}", restart.join(", "));
                 }
             }
-            Err(error) => tracing::error!("the settings stay as they were: {error:#}"),
+            Err(error) => tracing::error!("the settings are not taken over: {error:#}"),
         }
         if let Some(certificates) = self.certificates {
             certificates.read_again();
@@ -95,22 +97,18 @@ impl<'a> Reload<'a> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let auth = Auth::of(&new).context("reading the keys of [auth]")?;
         let filter = app.admin.log_filter().filter(|_| new.log.filter != known.log.filter);
-        let before = filter.map(|filter| filter.current());
-        let set = |text: &str| filter.map_or(Ok(()), |filter| filter.set(text));
-        set(&new.log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
-        if let Err(error) = running.reflect.apply(&reflected(&new, self.with_demo)) {
-            // It was good before.
-            before.map(|before| set(&before));
-            return Err(error.into());
-        }
-        // From here on nothing fails.
+        let set = filter.map_or(Ok(()), |filter| filter.set(&new.log.filter));
+        set.map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
+        // What is wrong with the settings has been said by now. A key that is gone counts no more, whatever there is no room for.
         app.auth.replace(auth);
         running.rooms.set_limits(directory_settings(&new.rooms));
+        let reflect = running.reflect.apply(&reflected(&new, self.with_demo));
         let mut taken = known.differences(&new);
         taken.retain(|name| is_taken(name));
         let mut restart = self.started.differences(&new);
         restart.retain(|name| !is_taken(name));
         *known = new;
+        reflect.context("all else is as the settings say now, but not all of [reflect]")?;
         Ok(Reloaded { taken, restart })
     }
 }
