@@ -104,7 +104,8 @@ pub struct DownTrack {
     packet_count_then: u32,
     /// Packets of the log that this viewer never got, because it was too slow.
     pub skipped: u64,
-    noted: Noted,
+    /// Elsewhere in memory: nobody needs it but once a second.
+    noted: Box<Noted>,
 }
 
 /// How far sending came.
@@ -197,7 +198,7 @@ impl DownTrack {
             before_first,
             packet_count_then: 0,
             skipped: 0,
-            noted: Noted::new(now),
+            noted: Box::new(Noted::new(now)),
         }
     }
 

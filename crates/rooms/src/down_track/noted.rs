@@ -6,7 +6,7 @@ use slab::Slab;
 
 use super::DownTrack;
 use crate::downs::PathNote;
-use crate::spec::LayerLimit;
+use crate::spec::{LayerLimit, StreamId};
 use crate::story::{Happened, Stall, Story, Why};
 use crate::stream::{Stream, Track};
 
@@ -79,10 +79,10 @@ impl DownTrack {
         }
     }
 
-    fn note_layer(&mut self, now: Instant, track: &Track, stream: crate::spec::StreamId, story: &mut Story) {
+    fn note_layer(&mut self, now: Instant, track: &Track, stream: StreamId, story: &mut Story) {
         let (rank, temporal_max) = (self.current_rank(track), self.choice.temporal_max());
         let limit = self.limit.holds();
-        let Noted { rank: from, temporal_max: temporal_from, limit: limit_from, has_begun, .. } = self.noted;
+        let Noted { rank: from, temporal_max: temporal_from, limit: limit_from, has_begun, .. } = *self.noted;
         if (rank, temporal_max) == (from, temporal_from) {
             self.noted.limit = limit;
             return;

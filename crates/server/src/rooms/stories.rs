@@ -14,7 +14,7 @@ use rooms::story::Story;
 use crate::rooms::directory::{Role, Session};
 use crate::rooms::negotiator::EndReason;
 
-/// Sessions that are gone and still known, at most: the one that ended first is forgotten for the next. A story has half a
+/// Sessions that are gone and still known, at most: the one that ended first is forgotten for the next. A story has one
 /// kilobyte, and seven at most.
 const KEPT_MAX: usize = 4_096;
 
