@@ -143,7 +143,8 @@ impl<M: Send + 'static> Loop<M> {
             links.counts.sleeps += 1;
             return links.epoll.wait(Some(Duration::ZERO));
         }
-        let deadlines = [service.poll_timeout(), service.poll_wake(), links.next_sweep(), links.patient.next_look(now)];
+        let look = links.patient.next_look(now, service.is_awaited(now));
+        let deadlines = [service.poll_timeout(), service.poll_wake(), links.next_sweep(), look];
         let left = left(deadlines.into_iter().flatten().min());
         if left.is_some_and(|left| left.is_zero()) {
             return links.epoll.wait(Some(Duration::ZERO));
@@ -204,9 +205,9 @@ impl<M: Send + 'static> Loop<M> {
 
     /// Receives what waits in patient sockets whose time has come; true when there is more.
     fn look_at_patient(&mut self, service: &mut impl Service, now: Instant) -> bool {
-        let mut is_behind = false;
+        let (mut is_behind, is_awaited) = (false, service.is_awaited(now));
         for index in 0..self.egress.links.patient.len() {
-            let Some(link) = self.egress.links.patient.due(now, index) else { continue };
+            let Some(link) = self.egress.links.patient.due(now, index, is_awaited) else { continue };
             let found = self.receive(service, now, link);
             self.egress.links.end_look(now, link, found);
             is_behind |= found == Found::More;

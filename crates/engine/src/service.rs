@@ -27,4 +27,10 @@ pub trait Service: Product {
     fn poll_wake(&self) -> Option<Instant> {
         None
     }
+
+    /// Whether somebody waits for an answer to what comes by a patient socket (`Socket::with_patient`). The worker looks at it
+    /// whenever it has work then, and after an eighth of its patience otherwise.
+    fn is_awaited(&self, _now: Instant) -> bool {
+        false
+    }
 }

@@ -47,6 +47,8 @@ pub enum Message {
         /// All of it.
         data: Box<[u8]>,
     },
+    /// A peer has the negotiator's answer, and its checks are on their way.
+    Expect,
     /// From control.
     Pump(pump::spec::Command),
     /// From control.
@@ -126,6 +128,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(1);
 /// publishing.
 const PUBLISH_AGE_MAX: Duration = Duration::from_millis(20);
 
+/// For how long a step of a handshake is waited for: a slow path's round trip, and what a browser needs to look at an answer.
+const STEP_TIME: Duration = Duration::from_millis(500);
+
 /// When a full mailbox is tried again, should the worker have nothing else to do until then.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -140,6 +145,8 @@ pub struct Products {
     workers: Vec<Mailbox<Message>>,
     negotiator: Option<Outgoing<Input>>,
     shares: Shares,
+    /// Until when the next step of a handshake is waited for.
+    step_until: Instant,
     control: Outgoing<Report>,
     refusals: Refusals,
     numbers: Numbers,
@@ -172,6 +179,7 @@ impl Products {
             workers: ways.workers,
             negotiator: ways.negotiator.map(Outgoing::new),
             shares: Shares::default(),
+            step_until: now,
             control: Outgoing::new(ways.control),
             refusals: Refusals::new(now),
             numbers: ways.numbers,
@@ -311,6 +319,7 @@ impl Service for Products {
                     self.rooms.count_drop(DropReason::OutboxFull);
                 }
             }
+            Message::Expect => self.step_until = now + STEP_TIME,
             Message::Pump(command) => self.pump.handle_command(now, command),
             Message::Relay(command) => {
                 if let Some(relay) = &mut self.relay {
@@ -338,6 +347,11 @@ impl Service for Products {
         let publish = self.is_unpublished.then(|| self.publish_at - PUBLISH_INTERVAL + PUBLISH_AGE_MAX);
         publish.into_iter().chain(self.retry_at).min()
     }
+
+    /// While handshakes go on their steps come among the checks of those who are here.
+    fn is_awaited(&self, now: Instant) -> bool {
+        now < self.step_until
+    }
 }
 
 impl Product for Products {
@@ -355,6 +369,9 @@ impl Product for Products {
                         continue;
                     }
                     let sender = self.rooms.handshake_sender(now, &path);
+                    if sender == Sender::Stranger {
+                        self.step_until = now + STEP_TIME;
+                    }
                     if sender == Sender::Session && self.rooms.handle_consent_check(now, &path, data, out) {
                         continue;
                     }
@@ -550,6 +567,20 @@ mod tests {
         receive(&mut products, now, 8, check);
         receive(&mut products, now, 8, &long[..1_500]);
         assert_eq!(std::iter::from_fn(|| inputs.try_recv()).count(), 2);
+    }
+
+    #[test]
+    fn steps_of_a_handshake_are_waited_for_and_checks_of_who_is_here_are_not() {
+        let start = Instant::now();
+        let (mut products, _inputs) = products_with_negotiator(start, 8);
+        add_session(&mut products, start, 7);
+        receive(&mut products, start, 7, &RECORD);
+        assert!(!products.is_awaited(start));
+        receive(&mut products, start, 8, &RECORD);
+        assert!(products.is_awaited(start) && !products.is_awaited(start + STEP_TIME));
+        let later = start + 2 * STEP_TIME;
+        products.handle_message(later, Message::Expect, &mut Outbox::new(10_000));
+        assert!(products.is_awaited(later));
     }
 
     /// A ClientHello with this cookie.

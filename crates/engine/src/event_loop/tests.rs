@@ -196,12 +196,17 @@ fn what_many_sockets_have_is_received_first_and_leaves_in_one_call() {
 #[derive(Default)]
 struct Counter {
     datagrams: usize,
+    is_awaited: bool,
 }
 
 impl Service for Counter {
     type Message = ();
 
     fn handle_message(&mut self, _now: Instant, (): (), _out: &mut Outbox) {}
+
+    fn is_awaited(&self, _now: Instant) -> bool {
+        self.is_awaited
+    }
 }
 
 impl wire::Product for Counter {
@@ -246,7 +251,7 @@ fn what_can_wait_is_looked_at_by_turns_when_half_of_its_time_is_over_and_wakes_w
         own.egress.links.epoll.wait(Some(Duration::ZERO)).expect("epoll");
         let is_told = own.egress.links.epoll.ready_count() > 0;
         assert!(!own.turn(&mut counter, start + after).expect("a turn"), "nothing is left");
-        (counter.datagrams, own.egress.links.patient.next_look(start).map(|at| at - start), is_told)
+        (counter.datagrams, own.egress.links.patient.next_look(start, false).map(|at| at - start), is_told)
     };
     turn(Duration::ZERO);
     send();
@@ -258,6 +263,22 @@ fn what_can_wait_is_looked_at_by_turns_when_half_of_its_time_is_over_and_wakes_w
     assert_eq!(turn(PATIENCE * 3 / 2), (2, None, false));
     send();
     assert_eq!(turn(PATIENCE * 3 / 2), (3, Some(PATIENCE * 5 / 2), true));
+}
+
+#[test]
+fn what_can_wait_comes_with_all_other_work_while_somebody_waits_for_it_and_soon_without_any() {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (mut own, _mailbox, to) = patient_loop(PATIENCE);
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback can be bound");
+    let mut counter = Counter { is_awaited: true, ..Counter::default() };
+    let now = Instant::now();
+    for count in 1..=3 {
+        sender.send_to(&[1, 2], to).expect("sent");
+        own.egress.links.epoll.wait(Some(Duration::ZERO)).expect("epoll");
+        assert!(!own.turn(&mut counter, now).expect("a turn"), "nothing is left");
+        assert_eq!(counter.datagrams, count);
+        assert_eq!(own.egress.links.patient.next_look(now, true), Some(now + PATIENCE / 8));
+    }
 }
 
 #[test]
@@ -287,6 +308,6 @@ fn where_much_comes_that_can_wait_it_waits_for_a_quarter_of_the_time() {
         let now = Instant::now() + PATIENCE;
         own.egress.links.epoll.wait(Some(Duration::ZERO)).expect("epoll");
         assert!(!own.turn(&mut Counter::default(), now).expect("a turn"), "nothing is left");
-        assert_eq!(own.egress.links.patient.next_look(now), Some(now + wait), "{count}");
+        assert_eq!(own.egress.links.patient.next_look(now, false), Some(now + wait), "{count}");
     }
 }

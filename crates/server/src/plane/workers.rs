@@ -101,9 +101,9 @@ impl Workers {
     }
 
     /// Hands over what a worker's negotiator has for it: commands behind those of control, as a session's stream was opened
-    /// by control; datagrams at once or not at all.
+    /// by control; datagrams, and that one is expected, at once or not at all.
     pub fn take_from_negotiator(&self, worker: WorkerId, message: Message) -> Posted {
-        if !matches!(message, Message::Transmit { .. }) {
+        if !matches!(message, Message::Transmit { .. } | Message::Expect) {
             return self.post(worker, message);
         }
         if self.offer(worker, message) { Posted::Sent } else { Posted::Refused }

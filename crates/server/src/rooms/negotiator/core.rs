@@ -221,7 +221,8 @@ where
             self.remove(other, EndReason::MadeRoom);
         }
         peer.set_tag(tag);
-        let session = Session::new(now, (id, tag), peer, Some(Box::new(member)), begins(now + answered_in, None));
+        let session =
+            Session::new(now, (id, tag), peer, Some(Box::new(member)), Phase::begins(now + answered_in, None));
         self.insert(now, &client, session);
         self.counters.answered += 1;
         if let Some(key) = self.by_id.get(&id).copied() {
@@ -297,7 +298,13 @@ where
         peer.set_tag(tag);
         let session = Session {
             cname,
-            ..Session::new(now, (session, tag), peer, None, begins(now + self.settings.proof_timeout, Some(begin)))
+            ..Session::new(
+                now,
+                (session, tag),
+                peer,
+                None,
+                Phase::begins(now + self.settings.proof_timeout, Some(begin)),
+            )
         };
         Ok(Answer { sdp, etag: self.insert(now, &client, session) })
     }
@@ -337,6 +344,8 @@ where
         self.strangers.enter(key, now, client.keys(), client.keys());
         self.handshakes += 1;
         self.count_sessions();
+        // Where the worker has no room for it, the first check waits a little.
+        (self.send)(Message::Expect);
         self.drive(now, key);
         ufrag
     }
@@ -686,10 +695,6 @@ where
         self.counters.sessions = self.sessions.len() as u64;
         self.counters.handshakes = self.handshakes as u64;
     }
-}
-
-fn begins(until: Instant, begin: Option<Command>) -> Phase {
-    Phase::Handshaking { until, progress: Progress::Answered, begin }
 }
 
 /// Whether an If-Match value (RFC 9110 §13.1.1) holds for an ETag.

@@ -89,6 +89,13 @@ pub(super) enum Phase {
     },
 }
 
+impl Phase {
+    /// That of who was answered just now.
+    pub(super) fn begins(until: Instant, begin: Option<Command>) -> Self {
+        Phase::Handshaking { until, progress: Progress::Answered, begin }
+    }
+}
+
 /// How far a peer has come with ICE. Each step gives it time for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Progress {

@@ -45,6 +45,8 @@ type Notifier = Box<dyn FnMut(Notice) -> bool>;
 struct Heard {
     transmits: Vec<(Path, Box<[u8]>)>,
     commands: Vec<Command>,
+    /// How many handshakes the worker is to expect.
+    expected: usize,
     notices: Vec<Notice>,
     /// For each notice.
     commands_before: Vec<usize>,
@@ -81,6 +83,7 @@ impl Harness {
             match message {
                 Message::Transmit { path, data } => heard.transmits.push((path, data)),
                 Message::Command(command) => heard.commands.push(command),
+                Message::Expect => heard.expected += 1,
                 message => panic!("{message:?} is not a negotiator's"),
             }
             Posted::Sent
@@ -266,6 +269,7 @@ fn a_panic_in_a_library_ends_its_session_everywhere_and_no_other() {
 fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     let mut harness = Harness::new();
     let (mut client, _) = harness.client(1, &WATCH);
+    assert_eq!(harness.heard.borrow().expected, 1, "its checks are expected once it has its answer");
     assert_eq!(harness.counted().handshakes, 1);
     harness.run(&mut [&mut client], Duration::from_secs(1));
 
