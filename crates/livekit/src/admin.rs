@@ -111,8 +111,29 @@ impl Request {
         }
     }
 
+    /// Whether something is another way afterwards: neither what only asks does that, nor a message to participants.
+    pub fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Request::ListRooms(_) | Request::ListParticipants(_) | Request::GetParticipant(_) | Request::SendData(_)
+        )
+    }
+
+    /// The participant that it is about, by identity.
+    pub fn identity(&self) -> Option<&str> {
+        match self {
+            Request::GetParticipant(request) | Request::RemoveParticipant(request) => Some(&request.identity),
+            Request::MutePublishedTrack(request) => Some(&request.identity),
+            Request::UpdateParticipant(request) => Some(&request.identity),
+            Request::UpdateSubscriptions(request) => Some(&request.identity),
+            Request::MoveParticipant(request) => Some(&request.identity),
+            Request::ForwardParticipant(request) => Some(&request.identity),
+            _ => None,
+        }
+    }
+
     /// The room that it is about, where it is about one that is there.
-    pub(crate) fn room(&self) -> Option<&str> {
+    pub fn room(&self) -> Option<&str> {
         match self {
             Request::CreateRoom(_) | Request::ListRooms(_) => None,
             Request::DeleteRoom(request) => Some(&request.room),

@@ -263,7 +263,9 @@ async fn follow(
     let fields = app.admin.history(|history| history.fields().json())?;
     let place = app.admin.feed.enter()?;
     let stay = lasting.map(|Extension(lasting)| lasting.watch());
-    let body = place.body(&fields, stay, ends);
+    // Keys can change meanwhile.
+    let may = move || app.authorize_admin(&headers, "look at the server").is_ok();
+    let body = place.body(&fields, stay, ends, may);
     Ok(not_kept(([(header::CONTENT_TYPE, "text/event-stream")], body)).into_response())
 }
 

@@ -4,6 +4,7 @@
 //! `log.filter` can leave them out, or leave out all else. Who shows no admin's token has changed nothing and writes nothing:
 //! else whoever likes could fill the log.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -36,6 +37,26 @@ impl Wanted {
     }
 }
 
+/// The line of a request of an admin, which is written when this is let go: also where whoever asked does not wait for the
+/// answer, as what was asked for may have been done.
+struct Line {
+    action: Method,
+    on: String,
+    from: Option<IpAddr>,
+    by: Option<String>,
+    wanted: Option<Wanted>,
+    /// The status of the answer; `None`: there was none.
+    result: Option<u16>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Line { action, on, by, result, .. } = self;
+        let (from, wanted) = (self.from.map(display), self.wanted.as_ref().map(|wanted| &*wanted.0));
+        tracing::info!(target: "audit", %action, on, wanted, from, by, result, "an admin's request");
+    }
+}
+
 pub(super) async fn audit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let changes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
     let path = request.uri().path();
@@ -44,13 +65,13 @@ pub(super) async fn audit(State(app): State<Arc<App>>, request: Request, next: N
     }
     let (action, on) = (request.method().clone(), path.chars().take(ON_MAX).collect::<String>());
     let (parts, body) = request.into_parts();
-    let from = ClientAddress::of(&app, &parts).ip.map(display);
+    let from = ClientAddress::of(&app, &parts).ip;
     let bearer = app.bearer(&parts.headers).ok().filter(|bearer| bearer.rights.admin);
+    let mut line = bearer.map(|bearer| Line { action, on, from, by: bearer.subject, wanted: None, result: None });
     let response = next.run(Request::from_parts(parts, body)).await;
-    if let Some(bearer) = bearer {
-        let (by, status) = (bearer.subject, response.status());
-        let wanted = response.extensions().get::<Wanted>().map(|wanted| &*wanted.0);
-        tracing::info!(target: "audit", %action, on, wanted, from, by, result = status.as_u16(), "an admin's request");
+    if let Some(line) = &mut line {
+        line.wanted = response.extensions().get().cloned();
+        line.result = Some(response.status().as_u16());
     }
     response
 }

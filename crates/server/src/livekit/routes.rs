@@ -13,6 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use livekit::admin::{Refusal, Request as AdminRequest};
 use livekit::join::Join;
 use livekit::token::{Claims, TokenError};
 use wire::{Budget, Rate};
@@ -179,12 +180,46 @@ async fn call(
         let request = twirp::read(&service, &method, form, &body)?;
         let claims = claims(&hub, &[], &headers)?;
         let grant = claims.video.unwrap_or_default();
-        Ok((form, hub.admin(&grant, request)?))
+        let line = request.changes().then(|| Line::of(&method, &request, claims.iss));
+        let answer = hub.admin(&grant, request);
+        if let Some(line) = line.filter(|_| !matches!(answer, Err(Refusal::NotAllowed))) {
+            line.write(answer.as_ref().map_or_else(|refusal| refusal.twirp().1, |_| 200));
+        }
+        Ok((form, answer?))
     };
     match answer() {
         Ok((form, answer)) => twirp::write(form, &answer),
         Err(error) => twirp::Error::into_response(error),
     }
+}
+
+/// What the log has of a call that changes something, as of requests to our own API (`http::audit`): only of who may ask for it.
+struct Line {
+    action: String,
+    room: Option<String>,
+    participant: Option<String>,
+    by: String,
+}
+
+impl Line {
+    fn of(method: &str, request: &AdminRequest, by: String) -> Self {
+        let room = match request {
+            AdminRequest::CreateRoom(request) => Some(&*request.name),
+            request => request.room(),
+        };
+        let [room, participant] = [room, request.identity()].map(|text| text.map(told));
+        Line { action: method.to_owned(), room, participant, by }
+    }
+
+    fn write(self, result: u16) {
+        let Line { action, room, participant, by } = self;
+        tracing::info!(target: "audit", action, room, participant, by, result, "an application's request");
+    }
+}
+
+/// It may be as long as whoever asks likes.
+fn told(text: &str) -> String {
+    text.chars().take(TOLD_CHARS).collect()
 }
 
 /// The log says who was refused and why, not what was asked for beside that: a token may stand there.
@@ -194,8 +229,7 @@ async fn tell_of_refusals(State(budget): State<Arc<Mutex<Budget>>>, request: Req
     if let Some(Why(why)) = response.extensions().get()
         && budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now(), TOLD)
     {
-        // Both may be as long as whoever asks likes.
-        let [path, why] = [&path, why].map(|text| text.chars().take(TOLD_CHARS).collect::<String>());
+        let [path, why] = [&path, why].map(|text| told(text));
         tracing::info!(path, status = response.status().as_u16(), why, "a request of LiveKit's protocol is refused");
     }
     response

@@ -1,8 +1,8 @@
 //! Signalling, the API and webhooks over real sockets on loopback.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
@@ -310,6 +310,44 @@ async fn who_would_be_let_in_is_told_so() {
     let (head, body) = server.get(&format!("/rtc/validate?access_token={}", to_join("eve"))).await;
     assert!(head.starts_with("http/1.1 200") && body == "success");
     assert_eq!(server.hub.sizes().rooms, 0);
+}
+
+#[tokio::test]
+async fn what_an_application_changes_is_a_line_and_what_it_asks_is_none() {
+    let page = Page::default();
+    let writer = page.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _writing = tracing::subscriber::set_default(subscriber);
+    let server = Server::start(|_| {}).await;
+    let (all, none) = (to_do_everything(), to_join("eve"));
+    for (method, token, body) in [
+        ("CreateRoom", &all, r#"{"name": "room"}"#),
+        ("ListRooms", &all, "{}"),
+        ("DeleteRoom", &none, r#"{"room": "room"}"#),
+        ("RemoveParticipant", &all, r#"{"room": "room", "identity": "eve"}"#),
+    ] {
+        server.call(method, "application/json", token, body.as_bytes()).await;
+    }
+    let text = String::from_utf8(page.0.lock().expect("nobody panics").clone()).expect("text");
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(" audit: ")).collect();
+    let [made, removed] = lines[..] else { panic!("{text}") };
+    assert!(made.ends_with(r#"action="CreateRoom" room="room" by="key" result=200"#), "{made}");
+    let of_eve = r#"action="RemoveParticipant" room="room" participant="eve" by="key" result=404"#;
+    assert!(removed.ends_with(of_eve), "{removed}");
+}
+
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics").extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use engine::{Mailbox, Receiver, mailbox};
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use server::auth::{Auth, Claims, Rights, SigningKey, mint};
@@ -175,6 +176,33 @@ async fn what_an_admin_changes_is_a_line_and_what_a_stranger_tries_is_none() {
     assert!(set.ends_with(r#"action=PUT on="/api/admin/log-filter" wanted="debug" by="ops" result=204"#), "{set}");
     assert!(refused.ends_with("result=422") && drained.contains("/api/admin/drain"), "{text}");
     assert!(closed.ends_with(r#"action=DELETE on="/api/sessions/7" by="ops" result=404"#), "{closed}");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_for_the_answer_has_a_line_all_the_same() {
+    let page = Page::default();
+    let _writing = tracing::subscriber::set_default(writing(&page));
+    let test = Harness::new();
+    let (token, path) = (admin(), "/api/admin/reload");
+    let mut request = std::pin::pin!(test.send("POST", path, Some(&token), ""));
+    assert!(request.as_mut().now_or_never().is_none(), "nobody answers here");
+    assert!(!page.text().contains(" audit: "));
+    request.set(test.send("POST", path, None, ""));
+    let text = page.text();
+    assert!(text.trim_end().ends_with(r#"action=POST on="/api/admin/reload" by="ops""#), "{text}");
+}
+
+#[tokio::test]
+async fn an_events_reader_has_no_more_samples_once_its_key_is_another() {
+    let test = Harness::new();
+    test.app.admin.sample(&test.app);
+    let mut events = test.get("/api/admin/events").await;
+    event(&mut events).await;
+    event(&mut events).await;
+    let keys = config::Auth { hs256_secret: Some(Secret("another".repeat(6))), ..config::Auth::default() };
+    test.app.auth.replace(Auth::new(&keys).expect("a key"));
+    test.app.admin.sample(&test.app);
+    assert!(events.body_mut().frame().await.is_none());
 }
 
 struct Harness {

@@ -83,14 +83,21 @@ impl Feed {
 }
 
 impl Place {
-    /// The names of the numbers, and then samples: the newest, and each that follows and for which there is time, until `ends`.
-    pub(super) fn body(mut self, fields: &str, stay: Option<Stay>, ends: Option<Instant>) -> Body {
+    /// The names of the numbers, and then samples: the newest, and each that follows and for which there is time, until `ends`,
+    /// and as long as the reader may have them.
+    pub(super) fn body(
+        mut self,
+        fields: &str,
+        stay: Option<Stay>,
+        ends: Option<Instant>,
+        may: impl Fn() -> bool + Send + 'static,
+    ) -> Body {
         let first = Bytes::from(format!("event: fields\ndata: {fields}\n\n"));
         if !self.newest.borrow().is_empty() {
             self.newest.mark_changed();
         }
-        let state = (self, Some(first), stay);
-        let events = stream::unfold(state, move |(mut place, first, stay)| async move {
+        let state = (self, Some(first), stay, may);
+        let events = stream::unfold(state, move |(mut place, first, stay, may)| async move {
             let event = match first {
                 Some(first) => first,
                 None => tokio::select! {
@@ -98,7 +105,7 @@ impl Place {
                     () = until(ends) => return None,
                 },
             };
-            Some((Ok::<_, Infallible>(event), (place, None, stay)))
+            may().then_some((Ok::<_, Infallible>(event), (place, None, stay, may)))
         });
         Body::from_stream(events)
     }
@@ -118,6 +125,8 @@ async fn until(ends: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use http_body_util::BodyExt as _;
 
     use super::*;
@@ -131,7 +140,7 @@ mod tests {
     async fn who_is_slow_gets_the_newest_and_nothing_waits_for_him() {
         let feed = Feed::default();
         feed.tell(1, "{}");
-        let mut body = feed.enter().expect("a place").body("{\"machine\":[]}", None, None);
+        let mut body = feed.enter().expect("a place").body("{\"machine\":[]}", None, None, || true);
         assert_eq!(next(&mut body).await.as_deref(), Some("event: fields\ndata: {\"machine\":[]}\n\n"));
         assert_eq!(next(&mut body).await.as_deref(), Some("id: 1\ndata: {}\n\n"));
         (2..=100_000).for_each(|at| feed.tell(at, "{\"at\":0}"));
@@ -156,7 +165,7 @@ mod tests {
         let feed = Feed::default();
         let mut places: Vec<_> = (0..READERS_MAX).map(|_| feed.enter().expect("a place")).collect();
         assert_eq!(feed.enter().expect_err("there are no more"), NoPlace::Full);
-        let body = places.pop().expect("one").body("{}", None, None);
+        let body = places.pop().expect("one").body("{}", None, None, || true);
         assert!(feed.enter().is_err(), "its reader has it still");
         drop(body);
         assert!(feed.enter().is_ok());
@@ -166,9 +175,24 @@ mod tests {
     async fn a_reader_hears_something_when_nothing_is_told_and_nothing_when_its_time_is_over() {
         let feed = Feed::default();
         let ends = Instant::now() + Duration::from_secs(20);
-        let mut body = feed.enter().expect("a place").body("{}", None, Some(ends));
+        let mut body = feed.enter().expect("a place").body("{}", None, Some(ends), || true);
         next(&mut body).await;
         assert_eq!(next(&mut body).await.as_deref(), Some(":\n\n"));
+        assert_eq!(next(&mut body).await, None);
+    }
+
+    #[tokio::test]
+    async fn who_may_not_have_them_any_more_gets_none() {
+        let feed = Feed::default();
+        let may = Arc::new(AtomicBool::new(true));
+        let asked = may.clone();
+        let place = feed.enter().expect("a place");
+        let mut body = place.body("{}", None, None, move || asked.load(Ordering::Relaxed));
+        next(&mut body).await;
+        feed.tell(1, "{}");
+        assert!(next(&mut body).await.is_some());
+        may.store(false, Ordering::Relaxed);
+        feed.tell(2, "{}");
         assert_eq!(next(&mut body).await, None);
     }
 }
