@@ -13,6 +13,7 @@ use engine::Mailbox;
 use relay::auth::Found;
 use relay::ledger::{Ledger, UserTotals};
 use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, Event, HandshakeStep, connection_worker};
+use relay::story::Story;
 use tokio::sync::Notify;
 use wire::{Bitrate, WorkerId};
 
@@ -22,6 +23,7 @@ use super::issuer::{Credential, Issuer};
 use super::journal::Journal;
 use super::lookup::Lookups;
 use super::setup::{self, RulesSource, Shared};
+use super::stories::{Stories, Told};
 use crate::config::Config;
 use crate::door::TurnClient;
 use crate::plane::questions::Questions;
@@ -47,8 +49,11 @@ pub struct RelayControl {
     /// Whose turn it is to get a connection.
     next: AtomicUsize,
     host: Mutex<Host>,
-    lists: Questions<Vec<AllocationInfo>>,
+    lists: Questions<Listed>,
     journal: Journal,
+    /// Those that are there, which are asked for, and those that are gone.
+    told: Questions<Option<(AllocationInfo, Box<Story>)>>,
+    stories: Mutex<Stories>,
     /// Who is asked for users whom workers do not know.
     lookups: Option<Lookups>,
     /// Who shakes hands with clients by DTLS.
@@ -64,6 +69,9 @@ struct State {
     is_draining: bool,
     blocks: Blocks,
 }
+
+/// Allocations of a worker, and up to which number they were looked at where there are others.
+type Listed = (Vec<AllocationInfo>, Option<AllocationId>);
 
 /// What workers know of the host: its addresses, as the rules have them, and its clock.
 struct Host {
@@ -116,6 +124,8 @@ impl RelayControl {
             }),
             lists: Questions::default(),
             journal: Journal::new(Instant::now()),
+            told: Questions::default(),
+            stories: Mutex::default(),
             lookups: None,
             handshakes: None,
             users: Arc::default(),
@@ -168,14 +178,17 @@ impl RelayControl {
                 }
                 self.journal.began(Instant::now(), &info);
             }
-            Event::Ended(info, reason) => {
+            Event::Ended(info, reason, story) => {
                 if self.lock().allocations.remove(&info.id).is_some() {
                     self.plane.placement().release(worker, ALLOCATION);
                 }
-                self.journal.ended(Instant::now(), &info, reason);
+                let now = Instant::now();
+                self.journal.ended(now, &info, reason);
+                self.stories().end(Told { worker, info, ended: Some((now, reason)), story });
             }
             Event::NotProved(failure) => self.journal.not_proved(worker, &failure),
-            Event::Allocations { token, allocations } => self.lists.handle_answer(token, allocations),
+            Event::Allocations { token, allocations, upto } => self.lists.handle_answer(token, (allocations, upto)),
+            Event::Story { token, told } => self.told.handle_answer(token, told),
             Event::Handshake { association, input } => {
                 let input = handshakes::Input { worker, association, input };
                 let is_taken = self.handshakes.as_ref().is_some_and(|mailbox| mailbox.send(input).is_ok());
@@ -208,13 +221,44 @@ impl RelayControl {
     ) -> Result<Vec<(WorkerId, AllocationInfo)>, RelayError> {
         let mut all = Vec::new();
         for worker in self.plane.workers().ids().filter(|worker| at.is_none_or(|at| at == *worker)) {
-            let list = |token| self.offer(worker, Command::List { token, user: user.clone(), after, count });
-            let listed = self.lists.ask(list).await.ok_or(RelayError::Busy)?;
-            all.extend(listed.into_iter().map(|info| (worker, info)));
+            let (mut left, mut after) = (count, after);
+            while left > 0 {
+                let list = |token| self.offer(worker, Command::List { token, user: user.clone(), after, count: left });
+                let (listed, upto) = self.lists.ask(list).await.ok_or(RelayError::Busy)?;
+                left = left.saturating_sub(listed.len());
+                all.extend(listed.into_iter().map(|info| (worker, info)));
+                let Some(upto) = upto else { break };
+                after = upto;
+            }
         }
         all.sort_unstable_by_key(|(_, info)| info.id);
         all.truncate(count);
         Ok(all)
+    }
+
+    /// What became of an allocation, which may be gone.
+    ///
+    /// # Errors
+    /// `NoAllocation`, `Busy`.
+    pub async fn story(&self, id: AllocationId) -> Result<Arc<Told>, RelayError> {
+        let worker = self.lock().allocations.get(&id).copied();
+        if let Some(worker) = worker {
+            let ask = |token| self.offer(worker, Command::Story { token, id });
+            if let Some((info, story)) = self.told.ask(ask).await.ok_or(RelayError::Busy)? {
+                return Ok(Arc::new(Told { worker, info, ended: None, story }));
+            }
+        }
+        // A worker that does not know it any more has said before that it has ended.
+        self.stories().get(id).ok_or(RelayError::NoAllocation)
+    }
+
+    /// Those that have ended and are still known, of one user or of all, so many at most, the last first.
+    pub fn ended(&self, user: Option<&str>, count: usize) -> Vec<Arc<Told>> {
+        self.stories().latest(user, count)
+    }
+
+    fn stories(&self) -> MutexGuard<'_, Stories> {
+        self.stories.lock().expect("nobody panics under this lock")
     }
 
     /// Ends an allocation. Its client hears nothing, as with one that has expired.

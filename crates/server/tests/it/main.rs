@@ -19,6 +19,7 @@ mod pump;
 mod reflect;
 mod relay;
 mod relay_log;
+mod relay_story;
 mod relay_users;
 mod rtsp;
 #[path = "../../../../tests/support/skip.rs"]
