@@ -23,6 +23,7 @@ mod pump;
 mod reflect;
 mod relay;
 mod story;
+mod viewer_story;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -177,6 +178,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(relay::routes())
         .merge(allocation_story::routes())
         .merge(reflect::routes())
+        .merge(viewer_story::routes())
         .merge(if app.livekit.is_some() { livekit::routes() } else { Router::new() })
         .route("/healthz", get(health))
         .route("/ping", get(ping))

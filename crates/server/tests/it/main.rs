@@ -17,6 +17,7 @@ mod metrics;
 mod offers;
 mod pump;
 mod reflect;
+mod reflect_story;
 mod relay;
 mod relay_log;
 mod relay_story;
