@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use engine::Mailbox;
 use relay::auth::Found;
-use relay::ledger::{Ledger, UserTotals};
+use relay::ledger::{Ledger, LedgerSettings, UserTotals};
 use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, Event, HandshakeStep, connection_worker};
 use relay::story::Story;
 use tokio::sync::Notify;
@@ -24,7 +24,7 @@ use super::journal::Journal;
 use super::lookup::Lookups;
 use super::setup::{self, RulesSource, Shared};
 use super::stories::{Stories, Told};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::door::TurnClient;
 use crate::plane::questions::Questions;
 use crate::plane::{Plane, ProductControl};
@@ -412,6 +412,21 @@ impl RelayControl {
         let Some(rules) = rules.map(Arc::new) else { return };
         tracing::info!("the host has other addresses; the relay's rules for peers are renewed");
         self.tell_all(|| Command::Rules(rules.clone()));
+    }
+
+    /// These are the operator's lists of peers and limits of users from now on. Permissions and channels of peers that are denied
+    /// now go; allocations stay, however many a user has.
+    pub fn set_limits(&self, settings: &config::Relay) {
+        self.ledger.change(LedgerSettings {
+            allocations_max: self.ledger.settings().allocations_max,
+            ..setup::ledger_settings(settings)
+        });
+        // Under the lock: of two changes the later one is told last.
+        let mut host = self.host.lock().expect("nobody panics under this lock");
+        if let Some(rules) = host.rules.change(settings).map(Arc::new) {
+            tracing::info!("the relay's rules for peers are renewed");
+            self.tell_all(|| Command::Rules(rules.clone()));
+        }
     }
 
     fn tell_all(&self, command: impl Fn() -> Command) {
