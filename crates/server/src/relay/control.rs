@@ -179,12 +179,13 @@ impl RelayControl {
                 self.journal.began(Instant::now(), &info);
             }
             Event::Ended(info, reason, story) => {
-                if self.lock().allocations.remove(&info.id).is_some() {
+                let (now, id) = (Instant::now(), info.id);
+                self.journal.ended(now, &info, reason);
+                // Before it is gone: who asks meanwhile finds one or the other.
+                self.stories().end(Told { worker, info, ended: Some((now, reason)), story });
+                if self.lock().allocations.remove(&id).is_some() {
                     self.plane.placement().release(worker, ALLOCATION);
                 }
-                let now = Instant::now();
-                self.journal.ended(now, &info, reason);
-                self.stories().end(Told { worker, info, ended: Some((now, reason)), story });
             }
             Event::NotProved(failure) => self.journal.not_proved(worker, &failure),
             Event::Allocations { token, allocations, upto } => self.lists.handle_answer(token, (allocations, upto)),
