@@ -7,11 +7,13 @@ import { keepToken, read, Refused, token } from "./admin/api.js";
 import { duration } from "./admin/format.js";
 import { Samples } from "./admin/samples.js";
 import type { About, Context, Route, View } from "./admin/view.js";
+import { allocation, ended as goneAllocations } from "./admin/views/allocation.js";
 import { health } from "./admin/views/health.js";
 import { machine } from "./admin/views/machine.js";
 import { pump, reflect, relay, rooms, streams } from "./admin/views/products.js";
 import { sessions } from "./admin/views/sessions.js";
 import { member, played } from "./admin/views/single.js";
+import { ended as goneViewers, viewer } from "./admin/views/viewer.js";
 import { byId, make } from "./page.js";
 
 interface Entry {
@@ -41,8 +43,25 @@ const VIEWS: Record<string, Entry> = {
       return id === undefined ? pump(context) : played(context, id);
     },
   },
-  relay: { title: "Relay", is: (about) => about.products.relay, open: relay },
-  reflect: { title: "Reflect", is: (about) => about.products.reflect, open: reflect },
+  relay: {
+    title: "Relay",
+    is: (about) => about.products.relay,
+    open: (context) => {
+      const [, id] = context.route.parts;
+      if (id === undefined) return relay(context);
+      return id === "ended" ? goneAllocations(context) : allocation(context, id);
+    },
+  },
+  reflect: {
+    title: "Reflect",
+    is: (about) => about.products.reflect,
+    open: (context) => {
+      // A stream may be called so, too: its viewers are one part behind its name.
+      const [, name, id] = context.route.parts;
+      if (name !== "viewer" || id === undefined) return reflect(context);
+      return id === "ended" ? goneViewers(context) : viewer(context, id);
+    },
+  },
   health: { title: "Health", is: (about) => about.doctor, open: health },
 };
 

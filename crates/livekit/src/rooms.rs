@@ -76,6 +76,11 @@ impl Rooms {
         &self.config
     }
 
+    /// These keys may sign tokens from now on, and no others. Who is here stays.
+    pub fn set_keys(&mut self, keys: crate::token::Keys) {
+        self.config.keys = keys;
+    }
+
     /// Reads a token.
     ///
     /// # Errors

@@ -109,6 +109,7 @@ impl Pump {
                     self.end(key, now_ns, EndReason::Closed);
                 }
             }
+            Command::Limit(sessions_max) => self.settings.sessions_max = sessions_max,
             Command::Adopt { connection, descriptor, patience } => {
                 self.connections.adopt(connection, descriptor, patience);
             }

@@ -307,6 +307,8 @@ pub enum Command {
     },
     /// Ends a session.
     Close(SessionId),
+    /// So many sessions may there be from now on. Those that are there go on.
+    Limit(usize),
     /// A client's connection is the worker's from now on, for the packets of sessions. What comes on it is `Event::Heard`.
     Adopt {
         /// What it is called; the name is not used again.

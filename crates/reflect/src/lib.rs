@@ -7,6 +7,7 @@
 pub mod backlog;
 pub mod coalesce;
 pub mod counters;
+pub mod course;
 mod feed;
 pub mod hls;
 pub mod moved;

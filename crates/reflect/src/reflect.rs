@@ -18,6 +18,7 @@ use wire::{Adopted, Begun, LinkEvent, LinkId, LinkRequest, Outbox, Product, Send
 
 use crate::coalesce::Share;
 use crate::counters::Counters;
+use crate::course::Course;
 use crate::moved::{Handed, MovedViewer};
 use crate::spec::{Command, DRAIN_MAX, EndReason, EndedViewer, Event, NewViewer, StreamId, ViewerId};
 use crate::stream::Stream;
@@ -133,7 +134,7 @@ impl Reflect {
             }
             Command::Grown { stream, growth, share } => {
                 if let Some(&slot) = self.streams_by_id.get(&stream) {
-                    self.grow(slot, &growth, share);
+                    self.grow(now, slot, &growth, share);
                 }
             }
             Command::RemoveStream(stream) => {
@@ -146,6 +147,7 @@ impl Reflect {
             Command::Release => self.wants_release = true,
             Command::Hold => (self.wants_release, self.releasing, self.is_held) = (false, None, true),
             Command::Resume => self.resume(),
+            Command::Story { token, viewer } => self.tell(now, token, viewer),
             Command::EndViewer(viewer) => {
                 if let Some(&slot) = self.viewers_by_id.get(&viewer) {
                     self.end(slot, EndReason::Asked, Patience::None);
@@ -170,24 +172,24 @@ impl Reflect {
         Counters { viewers, streams, ..self.counters.clone() }
     }
 
-    fn grow(&mut self, slot: usize, growth: &Growth, share: Share) {
+    fn grow(&mut self, now: Instant, slot: usize, growth: &Growth, share: Share) {
         let stream = &mut self.streams[slot];
         let begin = stream.window.extent().begin;
         stream.grow(growth);
         if growth.extent.begin > begin {
-            self.move_window(slot);
+            self.move_window(now, slot);
         }
         self.start_turns(slot, share);
     }
 
     /// Takes on who is before the window, while what is over is still there.
-    fn move_window(&mut self, slot: usize) {
+    fn move_window(&mut self, now: Instant, slot: usize) {
         let stream = &self.streams[slot];
         let mut lost = Vec::new();
         for &member in stream.members.slots() {
             let Some(viewer) = self.viewers.get_mut(member) else { continue };
             viewer.settle(0, &mut self.counters);
-            if let Moved::Ends = viewer.handle_lag(stream, &mut self.counters) {
+            if let Moved::Ends = viewer.handle_lag(now, stream, &mut self.counters) {
                 lost.push(member);
             }
         }
@@ -258,7 +260,7 @@ impl Reflect {
 
     fn refuse(&mut self, id: ViewerId, stream: StreamId, reason: EndReason) {
         self.counters.viewers_ended.add(reason, 1);
-        let ended = EndedViewer { id, stream, reason, sent_bytes: 0, skips: 0, age: Duration::ZERO };
+        let ended = EndedViewer { id, stream, reason, sent_bytes: 0, course: Course::default(), age: Duration::ZERO };
         self.events.push_back(Event::ViewerEnded(ended));
     }
 
@@ -300,10 +302,24 @@ impl Reflect {
         let Some(mut viewer) = self.take_out(slot) else { return };
         viewer.forget_rest(&mut self.counters);
         let reason = viewer.ending.unwrap_or(EndReason::Closed);
+        if let Some(stream) = self.streams.get(viewer.stream) {
+            viewer.see(now, &stream.window);
+        }
         self.counters.viewers_ended.add(reason, 1);
         self.events.push_back(Event::ViewerEnded(viewer.ended(now, reason)));
         self.let_go(viewer.stream);
         self.count_out(viewer.is_leaving);
+    }
+
+    /// Tells what became of a viewer who is here.
+    fn tell(&mut self, now: Instant, token: u64, viewer: ViewerId) {
+        let slot = self.viewers_by_id.get(&viewer).copied();
+        let told = slot.and_then(|slot| {
+            let viewer = self.viewers.get_mut(slot)?;
+            viewer.settle(0, &mut self.counters);
+            Some(viewer.told(now, &self.streams.get(viewer.stream)?.window))
+        });
+        self.events.push_back(Event::Story { token, told });
     }
 
     /// Takes a viewer out of all tables. What was written for him is taken.
@@ -414,7 +430,7 @@ impl Reflect {
             return true;
         }
         viewer.settle(0, &mut self.counters);
-        viewer.go_on(&stream.window);
+        viewer.go_on(now, &stream.window);
         if !viewer.feed.has_more(stream.window.extent().end) {
             if stream.is_ended {
                 self.end(slot, EndReason::StreamEnded, Patience::Some);
@@ -513,12 +529,15 @@ impl Product for Reflect {
             LinkEvent::Unsent { bytes, .. } => {
                 let Some(viewer) = self.viewers.get_mut(slot) else { return };
                 viewer.settle(bytes, &mut self.counters);
-                viewer.is_blocked = true;
+                viewer.block();
                 self.counters.full += 1;
             }
             LinkEvent::Writable { .. } => {
                 let Some(viewer) = self.viewers.get_mut(slot) else { return };
                 viewer.is_blocked = false;
+                if let Some(stream) = self.streams.get(viewer.stream) {
+                    viewer.see(now, &stream.window);
+                }
                 self.make_ready(slot);
             }
             LinkEvent::Bytes { bytes, .. } => self.handle_bytes(slot, bytes.len()),

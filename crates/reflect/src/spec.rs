@@ -8,6 +8,7 @@ use std::time::Duration;
 use wire::{Begun, Bitrate};
 
 use crate::coalesce::Share;
+use crate::course::Course;
 use crate::moved::MovedViewer;
 use crate::window::{Growth, Units};
 
@@ -59,6 +60,13 @@ pub enum Command {
     AddViewer(Box<NewViewer>),
     /// A viewer comes from another process. His stream was added here before, with all that was known of it there.
     TakeUp(Box<MovedViewer>),
+    /// Tell what became of a viewer, by `Event::Story`.
+    Story {
+        /// Comes back with the answer.
+        token: u64,
+        /// Who.
+        viewer: ViewerId,
+    },
     /// End a viewer's connection at once.
     EndViewer(ViewerId),
     /// All viewers go over to another process (`Reflect::poll_moved`) when they have had a turn for what was told before; then
@@ -157,6 +165,26 @@ pub enum Event {
     Left(StreamId),
     /// A viewer is gone. Each that was added is once.
     ViewerEnded(EndedViewer),
+    /// The answer to `Command::Story`.
+    Story {
+        /// Of the question.
+        token: u64,
+        /// `None`: he is not here.
+        told: Option<ViewerNow>,
+    },
+}
+
+/// A viewer who is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViewerNow {
+    /// Bytes that the kernel took, the response's head included.
+    pub sent_bytes: u64,
+    /// Bytes that are there and that he has still to get.
+    pub behind: u64,
+    /// What became of him.
+    pub course: Course,
+    /// For how long he is here.
+    pub age: Duration,
 }
 
 /// A viewer who is gone: what the access log says of him.
@@ -170,8 +198,8 @@ pub struct EndedViewer {
     pub reason: EndReason,
     /// Bytes that the kernel took, the response's head included.
     pub sent_bytes: u64,
-    /// How often he fell out of the window and went on elsewhere.
-    pub skips: u32,
+    /// What became of him.
+    pub course: Course,
     /// For how long he was here.
     pub age: Duration,
 }

@@ -1,6 +1,6 @@
 //! One viewer: a connection, and what it still gets.
 //!
-//! Cost: some 200 bytes, and those of the response's head and the header until they are sent.
+//! Cost: some 250 bytes, and those of the response's head and the header until they are sent.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use wire::{Bitrate, LinkId, LinkRequest};
 
 use crate::counters::Counters;
+use crate::course::{After, Course};
 use crate::feed::{Feed, Place};
 use crate::moved::{MovedViewer, PaceState, ViewerState};
-use crate::spec::{EndReason, EndedViewer, Join, Lag, NewViewer, Pace, StreamId, ViewerId};
+use crate::spec::{EndReason, EndedViewer, Join, Lag, NewViewer, Pace, StreamId, ViewerId, ViewerNow};
 use crate::stream::Stream;
 use crate::window::{Bytes, StartPoint, Window};
 
@@ -66,7 +67,7 @@ pub(crate) struct Viewer {
     sent_bytes: u64,
     /// Bytes of the rest of a unit that is kept for him (`Counters::rest_bytes`).
     pub(crate) rest_bytes: u64,
-    skips: u32,
+    course: Course,
     began: Instant,
 }
 
@@ -102,14 +103,14 @@ impl Viewer {
             ignored_bytes: 0,
             sent_bytes: 0,
             rest_bytes: 0,
-            skips: 0,
+            course: Course::default(),
             began: now,
         };
         viewer.feed.put_ahead(Arc::new(std::mem::take(&mut new.head)));
         let from = if new.join == Join::Next { stream.window.extent().end } else { 0 };
         viewer.feed.wait(from);
         if let Some(start) = stream.place(now, new.join) {
-            viewer.begin(start, &stream.window);
+            viewer.begin(now, start, &stream.window);
         }
         viewer
     }
@@ -152,7 +153,7 @@ impl Viewer {
             ignored_bytes: ignored_bytes.min(u64::from(u32::MAX)) as usize,
             sent_bytes,
             rest_bytes,
-            skips: state.skips,
+            course: Course { skips: state.skips, came_over: Some(After::new(state.age)), ..Course::default() },
             began: now.checked_sub(state.age).unwrap_or(now),
         })
     }
@@ -172,13 +173,14 @@ impl Viewer {
             ignored_bytes: self.ignored_bytes as u64,
             sent_bytes: self.sent_bytes,
             rest_bytes: self.rest_bytes,
-            skips: self.skips,
+            skips: self.course.skips,
             age: now.saturating_duration_since(self.began),
         };
         MovedViewer { id: self.id, stream: self.name, descriptor, unread, state }
     }
 
-    fn begin(&mut self, start: StartPoint, window: &Window) {
+    fn begin(&mut self, now: Instant, start: StartPoint, window: &Window) {
+        self.course.join(now.saturating_duration_since(self.began), window.extent().end - start.at);
         let header = window.header_of(start);
         let other = header.filter(|header| self.header != Some(header.from));
         self.feed.begin(start.at, other.map(|header| Bytes::clone(&header.bytes)));
@@ -202,15 +204,16 @@ impl Viewer {
 
     /// Takes him on if he is before the window, which moves: what is over is still there. Where he goes on is seen when he has
     /// room (`go_on`). **To be settled before.**
-    pub(crate) fn handle_lag(&mut self, stream: &Stream, counters: &mut Counters) -> Moved {
+    pub(crate) fn handle_lag(&mut self, now: Instant, stream: &Stream, counters: &mut Counters) -> Moved {
         let begin = stream.window.extent().begin;
         let Place::At(position) = self.feed.place() else { return Moved::GoesOn };
         if position >= begin {
             return Moved::GoesOn;
         }
+        self.see(now, &stream.window);
         let rest = if stream.terms.lag == Lag::Skip { rest_of_unit(stream, position, counters) } else { None };
         let Some(rest) = rest else { return Moved::Ends };
-        self.skips += 1;
+        self.course.skip(now.saturating_duration_since(self.began));
         counters.skips += 1;
         self.wait_behind(rest, begin, counters);
         Moved::GoesOn
@@ -240,10 +243,10 @@ impl Viewer {
     }
 
     /// Begins at the newest start point, if he waits for one that is not older.
-    pub(crate) fn go_on(&mut self, window: &Window) {
+    pub(crate) fn go_on(&mut self, now: Instant, window: &Window) {
         let Place::Waits(from) = self.feed.place() else { return };
         if let Some(start) = window.last_start().filter(|start| start.at >= from) {
-            self.begin(start, window);
+            self.begin(now, start, window);
         }
     }
 
@@ -273,11 +276,36 @@ impl Viewer {
         (self.paced.replace(rate) != Some(rate)).then_some(LinkRequest::Pace { link, rate })
     }
 
+    /// The kernel had no room for all of it.
+    pub(crate) fn block(&mut self) {
+        self.is_blocked = true;
+        self.course.full = self.course.full.saturating_add(1);
+    }
+
+    /// Notes how far he is behind. **To be settled before.**
+    pub(crate) fn see(&mut self, now: Instant, window: &Window) {
+        self.course.see(now.saturating_duration_since(self.began), self.behind(window));
+    }
+
+    /// Bytes that are there and that he has still to get; 0 while he waits for a start point.
+    fn behind(&self, window: &Window) -> u64 {
+        match self.feed.place() {
+            Place::At(position) => window.extent().end.saturating_sub(position),
+            Place::Waits(_) => 0,
+        }
+    }
+
+    /// What is said of him while he is here.
+    pub(crate) fn told(&self, now: Instant, window: &Window) -> ViewerNow {
+        let (sent_bytes, course, behind) = (self.sent_bytes, self.course, self.behind(window));
+        ViewerNow { sent_bytes, behind, course, age: now.saturating_duration_since(self.began) }
+    }
+
     /// What is said of him when he is gone.
     pub(crate) fn ended(&self, now: Instant, reason: EndReason) -> EndedViewer {
-        let Viewer { id, name, sent_bytes, skips, began, .. } = *self;
+        let Viewer { id, name, sent_bytes, course, began, .. } = *self;
         let age = now.saturating_duration_since(began);
-        EndedViewer { id, stream: name, reason, sent_bytes, skips, age }
+        EndedViewer { id, stream: name, reason, sent_bytes, course, age }
     }
 }
 
@@ -293,6 +321,6 @@ mod tests {
     #[test]
     fn a_viewer_is_small() {
         let bytes = std::mem::size_of::<Viewer>();
-        assert!(bytes <= 256, "{bytes}");
+        assert!(bytes <= 304, "{bytes}");
     }
 }

@@ -196,7 +196,7 @@ fn play(steps: &[Step], is_fixed: bool, lag: Lag) {
         let link = &world.links[&ended.id.0];
         assert_eq!(link.received.len() as u64, ended.sent_bytes, "each byte is counted once");
         let (gaps, _) = written.check(&link.received[link.received.len().min(HEAD.len())..]);
-        assert!(gaps <= ended.skips as usize, "each gap is a skip");
+        assert!(gaps <= ended.course.skips as usize, "each gap is a skip");
         let may_lag = lag == Lag::Close || !is_fixed;
         assert!(ended.reason != EndReason::Lagged || may_lag);
     }

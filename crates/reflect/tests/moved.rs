@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use reflect::backlog::Backlog;
+use reflect::course::{After, Course};
 use reflect::hls::{Container, Playlist};
 use reflect::moved::Handed;
 use reflect::reflect::{Reflect, Settings};
@@ -100,6 +101,23 @@ fn who_is_behind_a_cipher_gets_the_rest_of_his_unit_and_is_closed() {
     assert_eq!((world.received(begins), world.received(waits)), (&[][..], &[][..]));
     assert_eq!(world.ended.iter().map(|ended| ended.reason).collect::<Vec<_>>(), [EndReason::Asked; 3]);
     assert_eq!((world.reflect.counters().viewers, world.reflect.counters().rest_bytes), (0, 0));
+}
+
+#[test]
+fn of_who_came_over_it_is_told_when_and_what_became_of_him_since() {
+    let mut world = world(10);
+    let id = world.join(Join::Newest);
+    world.advance(Duration::from_secs(9));
+    world.command(Command::Release);
+    let Some(Handed::Viewer(viewer)) = world.reflect.poll_moved() else { panic!("he goes over") };
+    world.backlog = Backlog::restore(world.now, world.backlog.state(world.now)).expect("it is as it was");
+    world.reflect = Reflect::new(Settings::new(OWNER));
+    world.add_stream(Terms::default());
+    world.command(Command::TakeUp(viewer));
+    world.command(Command::Story { token: 1, viewer: ViewerId(id) });
+    let course = world.told.expect("he is here").course;
+    let came_over = Some(After::new(Duration::from_secs(9)));
+    assert_eq!(course, Course { came_over, full: course.full, most: course.most, ..Course::default() });
 }
 
 /// What is over may be a hole in the file.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reflect::backlog::FRESH_MAX;
 use reflect::coalesce::Share;
+use reflect::course::{After, Behind};
 use reflect::spec::{Command, EndReason, Join, Lag, Pace, Terms, ViewerId};
 use reflect::window::Units;
 use wire::{Begun, Bitrate};
@@ -144,7 +145,7 @@ fn who_falls_out_of_the_window_ends_his_unit_and_goes_on_at_the_newest_start_poi
     assert!(world.received(viewer) == [&[1; 3 * 188][..], &[3; 188]].concat());
     world.command(Command::EndViewer(ViewerId(viewer)));
     let ended = world.ended[0];
-    assert_eq!((ended.skips, ended.sent_bytes as usize), (1, HEAD.len() + 4 * 188));
+    assert_eq!((ended.course.skips, ended.sent_bytes as usize), (1, HEAD.len() + 4 * 188));
     assert_eq!(ended.reason, EndReason::Asked);
 }
 
@@ -290,4 +291,60 @@ fn newcomers_do_not_wait_for_who_is_there() {
     let is_served = |viewer: &&u64| world.received(**viewer).ends_with(&[5]);
     assert!(viewers.iter().filter(is_served).count() < viewers.len(), "one outbox is not enough for all");
     assert_eq!(world.links.len(), viewers.len() + 1);
+}
+
+#[test]
+fn what_became_of_a_viewer_is_told_while_he_is_here_and_when_he_is_gone() {
+    let mut world = World::new(Units::Fixed(188));
+    world.add_stream(Terms::default());
+    world.backlog.mark_start(world.now);
+    world.write(&[1; 188 * 100]);
+    world.tell();
+    // The kernel takes his head and a unit.
+    world.room = HEAD.len() + 188;
+    let viewer = world.join(Join::Newest);
+    for _ in 0..8 {
+        world.advance(Duration::from_secs(1));
+        world.backlog.mark_start(world.now);
+        world.write(&[2; 188 * 50]);
+        world.tell();
+    }
+    world.command(Command::Story { token: 1, viewer: ViewerId(viewer) });
+    let told = world.told.take().expect("he is here");
+    let seconds = |seconds| After::new(Duration::from_secs(seconds));
+    assert_eq!(told.course.joined, Some(Behind { after: seconds(0), bytes: 188 * 100 }));
+    assert_eq!((told.sent_bytes, told.age), ((HEAD.len() + 188) as u64, Duration::from_secs(8)));
+    assert_eq!((told.course.full, told.course.skips), (1, 1));
+    let (first, last) = told.course.skipped.expect("he fell out of the window");
+    let most = told.course.most.expect("he was behind");
+    assert!(first == last && first == most.after && seconds(1) < first, "{told:?}");
+    assert!((WINDOW..2 * WINDOW).contains(&most.bytes), "{told:?}");
+
+    world.give_room(viewer, usize::MAX);
+    world.command(Command::Story { token: 2, viewer: ViewerId(viewer) });
+    let told = world.told.take().expect("he is here");
+    assert_eq!((told.behind, told.course.most), (0, Some(most)), "he has caught up");
+    world.advance(Duration::from_secs(60));
+    world.command(Command::EndViewer(ViewerId(viewer)));
+    let ended = world.ended[0];
+    assert_eq!((ended.course, ended.age), (told.course, Duration::from_secs(68)));
+    world.command(Command::Story { token: 3, viewer: ViewerId(viewer) });
+    assert_eq!(world.told, None, "he is gone");
+}
+
+#[test]
+fn how_far_somebody_was_behind_is_seen_when_he_has_room_again_and_when_he_goes() {
+    let mut world = live();
+    world.room = HEAD.len();
+    let [reads, leaves] = [Join::Newest, Join::Newest].map(|join| world.join(join));
+    seconds(&mut world, 5, 2);
+    world.give_room(reads, usize::MAX);
+    world.command(Command::Story { token: 1, viewer: ViewerId(reads) });
+    let told = world.told.take().expect("he is here");
+    let two = Behind { after: After::new(Duration::from_secs(2)), bytes: 300 };
+    assert_eq!((told.behind, told.course.most), (0, Some(two)));
+    seconds(&mut world, 7, 1);
+    world.break_off(leaves);
+    let three = Behind { after: After::new(Duration::from_secs(3)), bytes: 400 };
+    assert_eq!(world.ended[0].course.most, Some(three));
 }

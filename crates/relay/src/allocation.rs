@@ -1,6 +1,6 @@
 //! One allocation: a client, what stands for it towards peers, and whom it has permitted (RFC 8656 §6).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,8 +13,9 @@ use crate::ledger::Account;
 use crate::message::{Family, TransactionId};
 use crate::permission::Permissions;
 use crate::reservation::ReservationToken;
-use crate::rules::Rules;
+use crate::rules::{self, Rules};
 use crate::spec::{AllocationId, AllocationInfo, ClientTransport, Traffic};
+use crate::story::{Happened, Story};
 
 /// The client's side of a five-tuple (RFC 8656 §3.1): the way to it says the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub(crate) struct Allocation {
     pub(crate) received: Traffic,
     /// What was over a bandwidth, both ways.
     pub(crate) dropped: u64,
+    /// What became of it. Nothing on the way of data looks at that.
+    pub(crate) story: Box<Story>,
 }
 
 /// What is kept until its sockets are open: then the client gets its answer.
@@ -99,10 +102,29 @@ impl Allocation {
         self.until <= now
     }
 
+    /// Permits a peer's address, for which there is room.
+    pub(crate) fn permit(&mut self, now: Instant, ip: IpAddr, ports: rules::Ports) {
+        if self.permissions.ports(now, &ip).is_none() {
+            self.story.note(now, Happened::Permitted(ip));
+        }
+        self.permissions.permit(now, ip, ports);
+    }
+
     /// The rules are others now: forgets permissions and channels of peers that are not allowed any more.
-    pub(crate) fn apply(&mut self, rules: &Rules) {
+    pub(crate) fn apply(&mut self, now: Instant, rules: &Rules) {
+        let before = (self.permissions.count(now), self.channels.count(now));
         self.permissions.apply(rules);
         self.channels.keep(|peer, _| rules.allows(peer));
+        let after = (self.permissions.count(now), self.channels.count(now));
+        if before != after {
+            let (permissions, channels) = ((before.0 - after.0) as u32, (before.1 - after.1) as u32);
+            self.story.note(now, Happened::Denied { permissions, channels });
+        }
+    }
+
+    /// Sees to its story what it has carried.
+    pub(crate) fn look(&mut self, now: Instant) {
+        self.story.look(now, self.sent, self.received, self.dropped);
     }
 
     /// As control and the API show it.

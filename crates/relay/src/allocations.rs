@@ -5,9 +5,10 @@
 //! Cost: a client is found by one hash of its path, a relayed address by its slot. What expires or is closed is done in
 //! portions, so that 50,000 at once delay no packet: see `PORTION`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,12 +32,18 @@ use crate::reservation::ReservationToken;
 use crate::rules::Rules;
 use crate::settings::Settings;
 use crate::spec::{AllocationId, AllocationInfo, ClientTransport, EndReason, Event, Traffic};
+use crate::story::Story;
 use crate::tcp::PeerConnections;
 
 /// Allocations that expire or are held against other rules, or sockets that are closed, before everything else gets its turn;
 /// the next portion waits for `PAUSE`. A socket takes the kernel some ten microseconds.
 const PORTION: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Of one question for allocations: how many are looked at, and how many are told, before everything else gets its turn. Who wants
+/// more asks again.
+const LOOKS_MAX: usize = 1_024;
+const TOLD_MAX: usize = 128;
 
 /// How fine the wheel turns.
 const TICK: Duration = Duration::from_millis(10);
@@ -95,6 +102,7 @@ pub(crate) struct Allocations {
     settings: Arc<Settings>,
     all: Slab<Allocation>,
     by_client: HashMap<Path, usize>,
+    by_id: BTreeMap<AllocationId, usize>,
     sockets: Slab<Relayed>,
     /// The slot of each relayed address that is open for datagrams, by what peers see.
     by_shown: HashMap<SocketAddr, usize>,
@@ -130,6 +138,7 @@ impl Allocations {
             settings: Arc::clone(settings),
             all: Slab::new(),
             by_client: HashMap::default(),
+            by_id: BTreeMap::new(),
             sockets: Slab::new(),
             by_shown: HashMap::default(),
             ports: [ports(), ports()],
@@ -235,6 +244,7 @@ impl Allocations {
             sent: Traffic::default(),
             received: Traffic::default(),
             dropped: 0,
+            story: Box::default(),
         });
         for slot in relayed.into_iter().flatten() {
             if let Some(socket) = self.sockets.get_mut(slot) {
@@ -242,6 +252,7 @@ impl Allocations {
             }
         }
         self.by_client.insert(path, key);
+        self.by_id.insert(AllocationId(self.last_id), key);
         Ok(())
     }
 
@@ -423,6 +434,7 @@ impl Allocations {
         let Some(allocation) = self.all.get_mut(key) else { return };
         allocation.permissions.forget_lapsed(now);
         allocation.channels.forget_lapsed(now);
+        allocation.story.refreshes = allocation.story.refreshes.saturating_add(1);
         self.wheel.cancel(allocation.timer);
         allocation.until = now + lifetime;
         allocation.timer = self.wheel.insert(allocation.until, Due::Allocation(key));
@@ -440,7 +452,8 @@ impl Allocations {
         let was_told = self.all.get(key).is_some_and(|allocation| allocation.opening.is_none());
         let info = self.take_out(now, key);
         // Of one that nobody was told of there is nothing to tell.
-        self.events.extend(info.filter(|_| was_told).map(|info| Event::Ended(info, reason)));
+        let ended = info.filter(|_| was_told).map(|(info, story)| Event::Ended(info, reason, story));
+        self.events.extend(ended);
     }
 
     /// Takes one out of which nobody was told.
@@ -448,12 +461,14 @@ impl Allocations {
         self.take_out(now, key);
     }
 
-    fn take_out(&mut self, now: Instant, key: usize) -> Option<AllocationInfo> {
-        let allocation = self.all.try_remove(key)?;
+    fn take_out(&mut self, now: Instant, key: usize) -> Option<(AllocationInfo, Box<Story>)> {
+        let mut allocation = self.all.try_remove(key)?;
+        allocation.look(now);
         let relayed = self.shown_of(&allocation).collect();
         *self.counts.of(allocation.client.transport, allocation.client.family()) -= 1;
         self.wheel.cancel(allocation.timer);
         self.by_client.remove(&allocation.client.path);
+        self.by_id.remove(&allocation.id);
         self.ended_tcp.extend(allocation.is_tcp.then_some(key));
         if let Name::Client(slot) = Name::of(allocation.client.token.number) {
             self.ended_connections.push(slot);
@@ -468,7 +483,7 @@ impl Allocations {
         if let Some(token) = allocation.reserved.filter(|token| self.settings.reservations.end(token)) {
             self.give_back_kept(token);
         }
-        Some(allocation.info(now, relayed))
+        Some((allocation.info(now, relayed), allocation.story))
     }
 
     /// Lets go of one of an allocation's two relayed addresses. The last one goes with the allocation.
@@ -539,7 +554,7 @@ impl Allocations {
         let end = start + PORTION;
         for key in start..end.min(self.all.capacity()) {
             if let Some(allocation) = self.all.get_mut(key) {
-                allocation.apply(rules);
+                allocation.apply(now, rules);
             }
         }
         self.applies = (end < self.all.capacity()).then_some((end, now + PAUSE));
@@ -579,28 +594,47 @@ impl Allocations {
         keys.into_iter().for_each(|key| self.remove(now, key, EndReason::Blocked));
     }
 
-    /// Those of the lowest numbers above `after`, of one user or of all.
+    /// Those of the lowest numbers above `after`, of one user or of all; and, where not all of these were looked at, up to which
+    /// number.
     pub(crate) fn list(
         &self,
         now: Instant,
         user: Option<&str>,
         after: AllocationId,
         count: usize,
-    ) -> Vec<AllocationInfo> {
-        let is_meant = |allocation: &Allocation| {
-            let is_his = user.is_none_or(|user| *user == *allocation.user);
-            is_his && allocation.id > after && allocation.opening.is_none()
-        };
-        let told = self.all.iter().filter(|(_, allocation)| is_meant(allocation));
-        let mut found: Vec<_> = told.map(|(_, allocation)| (allocation.id, allocation)).collect();
-        found.sort_unstable_by_key(|(id, _)| *id);
-        let info = |allocation: &Allocation| allocation.info(now, self.shown_of(allocation).collect());
-        found.into_iter().take(count).map(|(_, allocation)| info(allocation)).collect()
+    ) -> (Vec<AllocationInfo>, Option<AllocationId>) {
+        let (mut found, mut looks) = (Vec::new(), 0);
+        let count = count.min(TOLD_MAX);
+        for (id, key) in self.by_id.range((Excluded(after), Unbounded)) {
+            let Some(allocation) = self.all.get(*key) else { continue };
+            if allocation.opening.is_none() && user.is_none_or(|user| *user == *allocation.user) {
+                found.push(allocation.info(now, self.shown_of(allocation).collect()));
+            }
+            looks += 1;
+            if looks == LOOKS_MAX || found.len() >= count {
+                return (found, Some(*id));
+            }
+        }
+        (found, None)
+    }
+
+    /// Tells what became of one that is there.
+    pub(crate) fn tell(&mut self, now: Instant, token: u64, id: AllocationId) {
+        let key = self.by_id(id).filter(|key| self.all.get(*key).is_some_and(|it| it.opening.is_none()));
+        let told = key.and_then(|key| {
+            let allocation = self.all.get_mut(key)?;
+            allocation.look(now);
+            let story = allocation.story.clone();
+            let allocation = self.all.get(key)?;
+            Some((allocation.info(now, self.shown_of(allocation).collect()), story))
+        });
+        // Behind what ended before.
+        self.events.push_back(Event::Story { token, told });
     }
 
     /// The allocation of a number.
     pub(crate) fn by_id(&self, id: AllocationId) -> Option<usize> {
-        self.all.iter().find(|(_, allocation)| allocation.id == id).map(|(key, _)| key)
+        self.by_id.get(&id).copied()
     }
 
     /// How many there are.

@@ -41,6 +41,7 @@ use failures::Failures;
 use found::{Answers, Outcome};
 
 pub use challenge::Reply;
+pub(crate) use challenge::STALE_NONCE;
 pub use credentials::{Credentials, Secret, UserKeys};
 pub use found::{Found, Waiting};
 pub use nonce::NonceKey;

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -83,7 +83,7 @@ impl UserTotals {
 /// All users.
 #[derive(Debug)]
 pub struct Ledger {
-    settings: LedgerSettings,
+    settings: RwLock<LedgerSettings>,
     /// Times in buckets count from here.
     began: Instant,
     hashes: RandomState,
@@ -139,12 +139,29 @@ impl Ledger {
     /// An empty one.
     pub fn new(now: Instant, settings: LedgerSettings) -> Self {
         Ledger {
-            settings,
+            settings: RwLock::new(settings),
             began: now,
             hashes: RandomState::new(),
             shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect(),
             allocations: AtomicUsize::new(0),
             total: [(); 2].map(|()| Bucket::new(settings.bandwidth)),
+        }
+    }
+
+    /// How much there is.
+    pub fn settings(&self) -> LedgerSettings {
+        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is so much from now on, for users who are there as well; allocations that are there stay. Locks one shard after the other.
+    pub fn change(&self, settings: LedgerSettings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        self.total.iter().for_each(|bucket| bucket.set(settings.bandwidth));
+        // Who comes meanwhile has the new settings, or is in a shard that is still to come.
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let buckets = shard.values().flat_map(|entry| &entry.user.buckets);
+            buckets.for_each(|bucket| bucket.set(settings.user_bandwidth));
         }
     }
 
@@ -154,12 +171,13 @@ impl Ledger {
     /// When he, or all together, have as many as they may.
     pub fn open(self: &Arc<Self>, user: &Arc<str>) -> Result<Account, Full> {
         let mut shard = self.shard(user);
+        let settings = self.settings();
         let count = shard.get(user).map_or(0, |known| known.open.len());
-        if self.settings.user_allocations_max.is_some_and(|max| count >= max) {
+        if settings.user_allocations_max.is_some_and(|max| count >= max) {
             return Err(Full::User);
         }
-        self.take_place()?;
-        let entry = shard.entry(user.clone()).or_insert_with(|| Entry::new(user, self.settings.user_bandwidth));
+        self.take_place(settings.allocations_max)?;
+        let entry = shard.entry(user.clone()).or_insert_with(|| Entry::new(user, settings.user_bandwidth));
         let usage = Arc::new(Usage::default());
         let key = entry.open.insert(usage.clone());
         Ok(Account { ledger: self.clone(), user: entry.user.clone(), usage, key })
@@ -190,8 +208,8 @@ impl Ledger {
         self.shard(name).get(name).map(Entry::totals)
     }
 
-    fn take_place(&self) -> Result<(), Full> {
-        let max = self.settings.allocations_max.unwrap_or(usize::MAX);
+    fn take_place(&self, max: Option<usize>) -> Result<(), Full> {
+        let max = max.unwrap_or(usize::MAX);
         let one_more = |count| (count < max).then(|| count + 1);
         self.allocations.fetch_update(Relaxed, Relaxed, one_more).map(drop).map_err(|_| Full::Total)
     }

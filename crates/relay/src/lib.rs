@@ -30,5 +30,6 @@ pub mod reservation;
 pub mod rules;
 pub mod settings;
 pub mod spec;
+pub mod story;
 mod strangers;
 mod tcp;

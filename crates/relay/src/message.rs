@@ -18,7 +18,8 @@ pub const HEADER_LEN: usize = 20;
 pub type TransactionId = [u8; 12];
 
 /// What a message asks for or answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Method {
     /// RFC 8489 §2.
     Binding,

@@ -34,6 +34,7 @@ use crate::requests::{self, Granted, Requests};
 use crate::rules::Rules;
 use crate::settings::Settings;
 use crate::spec::{ClientTransport, Command, EndReason, Event};
+use crate::story::Happened;
 use crate::tcp::{News, PeerConnections};
 
 /// The relay of one worker. It holds no socket and reads no clock.
@@ -86,9 +87,10 @@ impl Relay {
     pub fn handle_command(&mut self, now: Instant, command: Command, out: &mut Outbox) {
         match command {
             Command::List { token, user, after, count } => {
-                let allocations = self.allocations.list(now, user.as_deref(), after, count);
-                self.events.push_back(Event::Allocations { token, allocations });
+                let (allocations, upto) = self.allocations.list(now, user.as_deref(), after, count);
+                self.events.push_back(Event::Allocations { token, allocations, upto });
             }
+            Command::Story { token, id } => self.allocations.tell(now, token, id),
             Command::Delete(id) => {
                 if let Some(key) = self.allocations.by_id(id) {
                     self.allocations.remove(now, key, EndReason::Deleted);
@@ -101,7 +103,7 @@ impl Relay {
             Command::Rules(rules) => {
                 self.allocations.begin_applying(now, &rules);
                 for news in self.peers.apply(&rules) {
-                    self.tell(Some(news), out);
+                    self.tell(now, Some(news), out);
                 }
                 self.rules = rules;
             }
@@ -270,6 +272,10 @@ impl Relay {
             Verdict::Granted(granted) => granted,
             Verdict::Answer(reply) => {
                 self.counters.refusals.add(reply.code);
+                // That a request has to be proved, and that a nonce runs out, is no news.
+                if message.integrity.is_some() && reply.code != auth::STALE_NONCE.0 {
+                    self.note(now, &client, message, Some(reply.code));
+                }
                 let place = out.slot().and_then(|slot| slot.get_mut(..reply.len()));
                 let len = place.map(|place| {
                     place.copy_from_slice(&reply);
@@ -291,6 +297,7 @@ impl Relay {
             Ok(_) => self.counters.requests_granted += 1,
             Err(refusal) => self.counters.refusals.add(refusal.code()),
         }
+        self.note(now, &client, message, granted.err().map(|refusal| refusal.code()));
         let class = if granted.is_ok() { Class::Success } else { Class::Error };
         let (shown, lifetime) = match granted {
             Ok(Granted::Later) => return,
@@ -315,6 +322,16 @@ impl Relay {
             }
         });
         self.send(&client.path, len, out);
+    }
+
+    /// Writes into the story of the allocation that is there what became of a request.
+    fn note(&mut self, now: Instant, client: &Client, message: &Message<'_>, refusal: Option<u16>) {
+        let key = self.allocations.find(now, &client.path);
+        let Some(allocation) = key.and_then(|key| self.allocations.get_mut(key)) else { return };
+        if let (Some(code), Some(method)) = (refusal, message.method) {
+            allocation.story.note_refusal(now, method, code, message.peers().next());
+        }
+        allocation.look(now);
     }
 
     /// Takes what was found of a user, and handles the requests that waited for it.
@@ -350,7 +367,7 @@ impl Relay {
             Name::Client(slot) => self.connections.handle_opened(now, slot, link, remote),
             Name::Peer(slot) => {
                 let news = self.peers.handle_opened(now, slot, link, out);
-                self.tell(news, out);
+                self.tell(now, news, out);
             }
             Name::Listener(index) => {
                 if let Some(listener) = self.listeners.get_mut(index) {
@@ -372,7 +389,7 @@ impl Relay {
             }
             Name::Peer(slot) => {
                 let news = self.peers.handle_failed(slot);
-                self.tell(news, out);
+                self.tell(now, news, out);
             }
             Name::Listener(_) => {}
         }
@@ -429,7 +446,7 @@ impl Relay {
             Some((key, peer)) => {
                 let Some(allocation) = self.allocations.get(key) else { return };
                 let news = self.peers.accept(now, (key, &allocation.user), peer, link, out);
-                self.tell(Some(news), out);
+                self.tell(now, Some(news), out);
             }
             None => {
                 self.counters.drops.add(DropReason::NoPermission, 1);
@@ -439,12 +456,16 @@ impl Relay {
     }
 
     /// Tells a client what became of a connection with a peer.
-    fn tell(&mut self, news: Option<News>, out: &mut Outbox) {
+    fn tell(&mut self, now: Instant, news: Option<News>, out: &mut Outbox) {
         let (path, len) = match news {
             Some(News::Connected { asked, id }) => {
                 let class = if id.is_some() { Class::Success } else { Class::Error };
                 if id.is_none() {
                     self.counters.refusals.add(requests::CONNECTION_FAILURE.0);
+                    let key = self.allocations.find(now, &asked.path);
+                    if let Some(allocation) = key.and_then(|key| self.allocations.get_mut(key)) {
+                        allocation.story.note(now, Happened::NotConnected);
+                    }
                 }
                 let len = write(out, class, Method::Connect, asked.transaction, |writer| {
                     match id {
@@ -583,6 +604,9 @@ impl Relay {
         let info = allocation.info(now, shown);
         self.send(&path, len, out);
         if class == Class::Success {
+            if let Some(allocation) = self.allocations.get_mut(key) {
+                allocation.story.note(now, Happened::Began(info.expires_in));
+            }
             if let Name::Client(slot) = Name::of(client) {
                 self.connections.settle(slot);
             }
@@ -639,7 +663,7 @@ impl Product for Relay {
         let is_used = |path: &Path| allocations.find(now, path).is_some() || peers.has(path.link);
         connections.handle_timeout(now, is_used);
         while let Some(news) = self.peers.handle_timeout(now) {
-            self.tell(Some(news), out);
+            self.tell(now, Some(news), out);
         }
         self.settle(now);
     }

@@ -22,6 +22,7 @@ use crate::ports::Wanted;
 use crate::rules;
 use crate::settings::Settings;
 use crate::spec::EndReason;
+use crate::story::Happened;
 use crate::tcp::{Asked, PeerConnections};
 
 pub(crate) const BAD_REQUEST: Code = (400, "Bad Request");
@@ -319,6 +320,9 @@ impl Requests<'_> {
         match family {
             Some(family) if allocation.relayed.iter().all(Option::is_some) => {
                 self.allocations.release_family(key, family);
+                if let Some(allocation) = self.allocations.get_mut(key) {
+                    allocation.story.note(self.now, Happened::GaveBack(family));
+                }
             }
             _ => self.allocations.remove(self.now, key, EndReason::Released),
         }
@@ -352,7 +356,7 @@ impl Requests<'_> {
         if !allocation.permissions.has_room_for(now, ips, max) {
             return Err(NO_ROOM);
         }
-        ips.iter().for_each(|ip| allocation.permissions.permit(now, *ip, self.rules.ports(*ip)));
+        ips.iter().for_each(|ip| allocation.permit(now, *ip, self.rules.ports(*ip)));
         Ok(Granted::Done)
     }
 
@@ -378,10 +382,14 @@ impl Requests<'_> {
         if !allocation.permissions.has_room_for(now, &[ip], self.settings.permissions_max) {
             return Err(NO_ROOM);
         }
+        let is_new = allocation.channels.peer(now, number).is_none();
         allocation.channels.bind(now, number, peer, self.settings.channels_max).map_err(|error| match error {
             BindError::Taken => BAD_REQUEST,
             BindError::Full => NO_ROOM,
         })?;
+        if is_new {
+            allocation.story.note(now, Happened::Bound { channel: number, peer });
+        }
         allocation.permissions.permit(now, ip, self.rules.ports(ip));
         Ok(Granted::Done)
     }
@@ -412,6 +420,9 @@ impl Requests<'_> {
             has_fingerprint: message.has_fingerprint,
         };
         self.peers.connect(self.now, (key, &allocation.user), from, peer, asked);
+        if let Some(allocation) = self.allocations.get_mut(key) {
+            allocation.story.note(self.now, Happened::Connects(peer));
+        }
         Ok(Granted::Later)
     }
 

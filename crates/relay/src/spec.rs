@@ -10,6 +10,7 @@ use wire::WorkerId;
 use crate::auth::{Credentials, Found};
 use crate::blocked::Blocked;
 use crate::rules::Rules;
+use crate::story::Story;
 
 /// One allocation, unique in the process for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,8 +90,15 @@ pub enum Command {
         user: Option<Arc<str>>,
         /// No number is 0.
         after: AllocationId,
-        /// So many at most.
+        /// So many at most; the answer may have fewer, and says then where it goes on.
         count: usize,
+    },
+    /// Tell what became of an allocation, by `Event::Story`.
+    Story {
+        /// Comes back with the answer.
+        token: u64,
+        /// Which.
+        id: AllocationId,
     },
     /// End an allocation. Its client hears nothing, as with one that expired.
     Delete(AllocationId),
@@ -145,8 +153,8 @@ pub enum Event {
     },
     /// An allocation began.
     Began(AllocationInfo),
-    /// It ended.
-    Ended(AllocationInfo, EndReason),
+    /// It ended, and this had become of it.
+    Ended(AllocationInfo, EndReason, Box<Story>),
     /// Who is at an address could not prove who he is. So many are told a second, whoever tries.
     NotProved(FailedProof),
     /// The answer to `Command::List`.
@@ -155,6 +163,15 @@ pub enum Event {
         token: u64,
         /// By number.
         allocations: Vec<AllocationInfo>,
+        /// Up to which number they were looked at; `None`: there are no others.
+        upto: Option<AllocationId>,
+    },
+    /// The answer to `Command::Story`.
+    Story {
+        /// Of the question.
+        token: u64,
+        /// `None`: it is not there.
+        told: Option<(AllocationInfo, Box<Story>)>,
     },
 }
 

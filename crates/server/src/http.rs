@@ -5,6 +5,7 @@
 //! Source: RFC 9725 (WHIP), draft-ietf-wish-whep (WHEP), RFC 9110 (HTTP), the Fetch standard (CORS).
 
 pub mod admin;
+mod allocation_story;
 mod api;
 mod audit;
 mod broadcast;
@@ -22,6 +23,7 @@ mod pump;
 mod reflect;
 mod relay;
 mod story;
+mod viewer_story;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -174,7 +176,9 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(admin::routes())
         .merge(pump::routes())
         .merge(relay::routes())
+        .merge(allocation_story::routes())
         .merge(reflect::routes())
+        .merge(viewer_story::routes())
         .merge(if app.livekit.is_some() { livekit::routes() } else { Router::new() })
         .route("/healthz", get(health))
         .route("/ping", get(ping))

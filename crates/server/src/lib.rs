@@ -14,6 +14,7 @@ pub mod guard;
 pub mod host;
 pub mod http;
 pub mod import;
+mod kept;
 pub mod livekit;
 pub mod machine;
 pub mod needs;

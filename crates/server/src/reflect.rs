@@ -10,4 +10,5 @@ pub mod request;
 pub mod response;
 pub mod sign;
 pub mod source;
+pub mod stories;
 pub mod stream;

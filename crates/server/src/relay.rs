@@ -10,4 +10,5 @@ pub mod known;
 pub mod lookup;
 pub mod redis;
 pub mod setup;
+pub mod stories;
 pub mod users;

@@ -77,6 +77,11 @@ impl Rtsp {
         }
     }
 
+    /// So many sessions of one client's address there may be from now on. Those that are there go on.
+    pub fn set_sessions_per_client(&self, count: usize) {
+        self.sessions.set_sessions_per_client(count);
+    }
+
     /// Sessions that there are.
     pub fn session_count(&self) -> usize {
         self.sessions.count()

@@ -141,9 +141,21 @@ fn allocations_are_listed_with_what_they_carried_and_end_when_an_admin_says_so()
     assert_eq!(json("/api/relay")["allocations"], 1);
 
     let path = format!("/api/relay/allocations/{}", shown["id"].as_str().expect("a number as text"));
+    let story = json(&format!("{path}/story"));
+    let names = |story: &Value| -> Vec<String> {
+        let events = story["events"].as_array().expect("a list").iter();
+        events.map(|event| event["event"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(
+        (names(&story), &story["ended"]),
+        (["began", "bound", "flows"].map(str::to_owned).to_vec(), &Value::Null)
+    );
     assert_eq!(server.ask("DELETE", &path, &[], "").status, 204);
     wait_until("it is gone", || json("/api/relay")["allocations"] == 0);
     assert_eq!(server.ask("DELETE", &path, &[], "").status, 404);
+    let ended = json("/api/relay/allocations/ended");
+    let told = json(&format!("{path}/story"));
+    assert_eq!((&ended[0]["allocation"], &told["ended"]["why"]), (&shown["id"], &Value::from("deleted")));
     assert_eq!(client.refresh(600).code, 437);
     wait_until("its port is free", || UdpSocket::bind(relayed).is_ok());
     assert_eq!(json("/api/relay/users"), Value::Array(Vec::new()));

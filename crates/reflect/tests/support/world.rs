@@ -11,7 +11,7 @@ use reflect::backlog::Backlog;
 use reflect::coalesce::Share;
 use reflect::moved::{BacklogState, Handed, MovedViewer, ViewerState};
 use reflect::reflect::{Reflect, Settings};
-use reflect::spec::{Command, EndedViewer, Event, Join, NewViewer, Pace, StreamId, Terms, ViewerId};
+use reflect::spec::{Command, EndedViewer, Event, Join, NewViewer, Pace, StreamId, Terms, ViewerId, ViewerNow};
 use reflect::window::Units;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use wire::{
@@ -60,6 +60,8 @@ pub struct World {
     /// What the kernel takes of a newcomer.
     pub room: usize,
     pub ended: Vec<EndedViewer>,
+    /// The answer to the last question for what became of a viewer.
+    pub told: Option<ViewerNow>,
     pub has_left: bool,
     /// The beginning of the window, as it was told.
     pub begin: u64,
@@ -90,6 +92,7 @@ impl World {
             next_viewer: 0,
             room: usize::MAX,
             ended: Vec::new(),
+            told: None,
             has_left: false,
             begin: 0,
             pieces: [0; 2],
@@ -275,6 +278,7 @@ impl World {
                     self.backlog.remove_reader(WORKER);
                 }
                 Event::ViewerEnded(ended) => self.ended.push(ended),
+                Event::Story { told, .. } => self.told = told,
             }
         }
         if let Some(hole) = self.backlog.take_hole() {

@@ -18,7 +18,7 @@ const REPLY_LEN_MAX: usize = 256;
 // A reason says nothing that the code does not, and an answer to a stranger is as short as can be.
 pub(super) const BAD_REQUEST: Code = (400, "");
 pub(super) const UNAUTHORIZED: Code = (401, "");
-pub(super) const STALE_NONCE: Code = (438, "");
+pub(crate) const STALE_NONCE: Code = (438, "");
 /// "The server has suffered a temporary error" (RFC 8489 §14.8).
 pub(super) const SERVER_ERROR: Code = (500, "");
 

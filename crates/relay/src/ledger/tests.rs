@@ -177,3 +177,37 @@ proptest! {
         prop_assert!(bytes as f64 <= most * 1.01 + 1_500.0, "{} of {}", bytes, most);
     }
 }
+
+#[test]
+fn what_changes_holds_at_once_for_who_is_there_and_who_comes() {
+    let (ledger, now) = ledger(LedgerSettings { user_allocations_max: Some(1), ..LedgerSettings::default() });
+    let ada = ledger.open(&user("ada")).expect("one");
+    assert_eq!(ada.take(now, Direction::Sent, 10_000, 1_000, 0), 10_000, "nothing is limited");
+    assert_eq!(ledger.open(&user("ada")).expect_err("two"), Full::User);
+
+    let limited = Some(Bitrate::from_kbps(8_000));
+    let settings = LedgerSettings { user_allocations_max: Some(2), user_bandwidth: limited, ..ledger.settings() };
+    ledger.change(settings);
+    let second = ledger.open(&user("ada")).expect("two, now");
+    let bob = ledger.open(&user("bob")).expect("he comes");
+    // Half a second of one megabyte a second.
+    for account in [&second, &bob] {
+        assert_eq!(account.take(now, Direction::Sent, 10_000, 1_000, 0), 500);
+    }
+    assert_eq!(ada.take(now, Direction::Sent, 1, 1_000, 0), 0, "his allocations share it");
+
+    ledger.change(LedgerSettings { user_bandwidth: None, bandwidth: limited, ..settings });
+    assert_eq!(bob.take(now, Direction::Sent, 10_000, 1_000, 0), 500, "that of all");
+    ledger.change(LedgerSettings { user_allocations_max: Some(1), ..LedgerSettings::default() });
+    assert_eq!(ada.take(now, Direction::Sent, 10_000, 1_000, 0), 10_000);
+    assert_eq!(ledger.user("ada").map(|totals| totals.allocations), Some(2), "what is there stays");
+}
+
+#[test]
+fn a_rate_that_falls_between_taking_and_giving_back_leaves_no_debt_for_ever() {
+    let bucket = Bucket::new(Some(Bitrate::from_kbps(1_000_000)));
+    assert_eq!(bucket.take(0, 64, 1_500), 64);
+    bucket.set(Some(Bitrate::from_kbps(10)));
+    bucket.give_back(64, 1_500);
+    assert!(bucket.take(1_000_000_000, 1, 1_000) > 0);
+}

@@ -78,7 +78,7 @@ fn lifetimes_are_within_what_is_allowed() {
         assert_eq!(world.sockets.len(), 1);
         world.advance(Duration::from_secs(2));
         assert_eq!(world.sockets.len(), 0);
-        assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Expired)) if *info.user == *"ann"));
+        assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Expired, _)) if *info.user == *"ann"));
     }
 }
 
@@ -432,7 +432,7 @@ fn control_sees_and_ends_allocations() {
         world.events.clear();
         world.command(Command::List { token: 5, user: None, after, count });
         match world.events.pop() {
-            Some(Event::Allocations { token: 5, allocations }) => allocations,
+            Some(Event::Allocations { token: 5, allocations, .. }) => allocations,
             other => panic!("{other:?}"),
         }
     };
@@ -442,5 +442,5 @@ fn control_sees_and_ends_allocations() {
     assert_eq!((rest.len(), rest[0].relayed[0]), (1, relayed[2]));
     world.command(Command::Delete(rest[0].id));
     assert_eq!(world.sockets.len(), 2);
-    assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Deleted)) if info.id == rest[0].id));
+    assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Deleted, _)) if info.id == rest[0].id));
 }

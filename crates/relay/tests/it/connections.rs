@@ -38,7 +38,7 @@ fn an_allocation_ends_with_its_connection() {
     client.allocate(&mut world);
     assert_eq!(world.relay.counters().connections, 1);
     world.hang_up(&client.path);
-    assert!(matches!(world.events.last(), Some(Event::Ended(_, EndReason::ConnectionClosed))));
+    assert!(matches!(world.events.last(), Some(Event::Ended(_, EndReason::ConnectionClosed, _))));
     assert_eq!((world.sockets.len(), world.relay.counters().connections), (0, 0));
 }
 

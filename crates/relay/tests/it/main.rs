@@ -18,6 +18,7 @@ mod oracle;
 mod permissions;
 mod refresh;
 mod requests;
+mod story;
 mod tcp;
 
 /// The key of a user of these tests.

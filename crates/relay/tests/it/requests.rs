@@ -98,7 +98,7 @@ fn who_is_blocked_has_nothing_any_more_and_gets_nothing_until_he_is_not() {
         Command::Block(Arc::new(Blocked(users.iter().map(|(user, until)| ((*user).into(), *until)).collect())))
     };
     world.command(block(&[("ann", Some(hour)), ("eve", None)]));
-    assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Blocked)) if *info.user == *"ann"));
+    assert!(matches!(world.events.last(), Some(Event::Ended(info, EndReason::Blocked, _)) if *info.user == *"ann"));
     assert_eq!((world.sockets.len(), bob.refresh(&mut world, 3_600).code), (1, 0));
     assert_eq!(ann.refresh(&mut world, 600).code, 403);
     let allocated = |world: &mut World, user| Client::of(user, 9).allocate_with(world, |_| {}).code;

@@ -307,11 +307,22 @@ impl ForwardedBy {
 }
 
 impl Setting for Duration {
-    const KIND: &str = "a duration such as \"500ms\", \"30s\", \"5m\" or \"1h\"";
+    const KIND: &str = "a duration such as \"500ms\", \"30s\", \"5m\" or \"1h\", or 0";
 
     fn from_text(text: &str) -> Option<Self> {
+        // Nothing is as long in each unit.
+        if text == "0" {
+            return Some(Duration::ZERO);
+        }
         let seconds = read(text, &[("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3_600.0)])?;
         Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    fn from_value(value: &DeValue<'_>) -> Option<Self> {
+        match value.as_integer() {
+            Some(number) => Self::from_text(number.as_str()),
+            None => value.as_str().and_then(Self::from_text),
+        }
     }
 
     fn to_toml(&self) -> Option<String> {

@@ -68,7 +68,7 @@ async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Resu
     let pump = app.pump(&headers)?;
     let Wanted { title, worker, after, limit } = read_query(&uri)?;
     if (&title, worker, after, limit) == (&None, None, None, None) {
-        return Ok(Json(pump.sessions().iter().map(session_json).collect::<Value>()).into_response());
+        return Ok(Json(list_all(pump)).into_response());
     }
     let (after, count) = (SessionId(after.unwrap_or(0)), page_count(limit));
     let is_wanted = |session: &Session| {
@@ -79,6 +79,17 @@ async fn list(State(app): State<Arc<App>>, headers: HeaderMap, uri: Uri) -> Resu
     let entries = sessions.iter().map(session_json).collect();
     let path = with_filters("sessions", &[("title", title), ("worker", worker.map(|worker| worker.to_string()))]);
     Ok(part(&path, entries, count, next.map(|id| id.0)).into_response())
+}
+
+/// All of them, a part at a time: what plays waits for no more than that.
+fn list_all(pump: &PumpControl) -> Value {
+    let (mut all, mut after) = (Vec::new(), Some(SessionId(0)));
+    while let Some(behind) = after {
+        let (sessions, next) = pump.sessions_behind(behind, page_count(None), |_| true);
+        all.extend(sessions.iter().map(session_json));
+        after = next;
+    }
+    all.into()
 }
 
 /// `GET /pump/sessions/{session}`: with statistics.

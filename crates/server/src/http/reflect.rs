@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::field::display;
 
-use super::api::{Page, page};
+use super::api::{Page, part};
 use super::client::ClientAddress;
 use super::connections::{Lasting, Stay};
 use super::{App, InPath, Problem};
@@ -329,9 +329,8 @@ async fn list_viewers(
     let wanted = Page::<u64>::read(&uri)?;
     let (after, count) = (ViewerId(wanted.after.unwrap_or(0)), wanted.count());
     let viewers = reflect(&app)?.viewers(&stream, after, count);
-    let viewers = viewers.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "there is no such stream"))?;
-    let entries = viewers.iter().map(viewer_json).collect();
-    Ok(page("viewers", entries, count, viewers.last().map(|viewer| viewer.id.0)))
+    let (viewers, next) = viewers.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "there is no such stream"))?;
+    Ok(part("viewers", viewers.iter().map(viewer_json).collect(), count, next.map(|id| id.0)))
 }
 
 /// `DELETE /api/reflect/viewers/{viewer}`: ends his connection.
@@ -348,7 +347,7 @@ async fn end_viewer(
     Err(Problem::new(StatusCode::NOT_FOUND, "there is no such viewer"))
 }
 
-fn reflect(app: &App) -> Result<&Control, Problem> {
+pub(super) fn reflect(app: &App) -> Result<&Control, Problem> {
     app.reflect.as_deref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "this server reflects nothing"))
 }
 

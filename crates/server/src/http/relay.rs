@@ -36,7 +36,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/relay/drain", get(show_drain).post(start_drain).delete(end_drain))
 }
 
-fn relay(app: &App) -> Result<&RelayControl, Problem> {
+pub(super) fn relay(app: &App) -> Result<&RelayControl, Problem> {
     let none = || Problem::new(StatusCode::NOT_FOUND, "this server has no relay (see relay.listen)");
     app.relay.as_deref().ok_or_else(none)
 }
@@ -253,7 +253,7 @@ fn name_of(bearer: &Bearer) -> Result<String, Problem> {
     }
 }
 
-fn traffic_json(traffic: Traffic) -> Value {
+pub(super) fn traffic_json(traffic: Traffic) -> Value {
     json!({"packets": traffic.packets, "bytes": traffic.bytes})
 }
 

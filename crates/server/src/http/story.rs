@@ -1,7 +1,7 @@
 //! What became of a session, as JSON: why did this viewer's picture stand still at 20:14?
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -80,6 +80,11 @@ impl Clock {
     pub(super) fn now() -> Self {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         Clock { now: Instant::now(), unix_ms }
+    }
+
+    /// So long before an instant, or before now, in the same.
+    pub(super) fn ago(&self, before: Option<Instant>, time: Duration) -> f64 {
+        (self.at(before.unwrap_or(self.now)) - time.as_secs_f64()).max(0.0)
     }
 
     /// In seconds since 1970, to the millisecond.

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use counters::counters;
 use futures_util::{StreamExt as _, stream};
 use livekit::media::{Event, SessionId};
+use livekit::token::{Keys, TokenError};
 use rooms::spec::{self, LayerLimit, SessionStats};
 use tokio::time::{MissedTickBehavior, interval};
 use wire::WorkerId;
@@ -22,7 +23,7 @@ use super::hub::Hub;
 use super::ice::IceServers;
 use super::settings::Settings;
 use super::stage::{Ask, Stage};
-use super::webhooks::Webhooks;
+use super::webhooks::{SharedKeys, Webhooks};
 use crate::plane::ProductControl;
 use crate::random::random;
 use crate::rooms::control::{ControlError, RoomsControl, Told};
@@ -71,6 +72,7 @@ pub struct Control {
     stage: Mutex<Stage>,
     attendance: Mutex<Attendance>,
     webhooks_given_up: Arc<AtomicU64>,
+    webhook_keys: SharedKeys,
 }
 
 impl Control {
@@ -84,15 +86,22 @@ impl Control {
         sessions_max: usize,
         ice: IceServers,
     ) -> anyhow::Result<Arc<Self>> {
-        let Webhooks { inlets, tellers, given_up } = Webhooks::new(settings)?;
+        let Webhooks { inlets, tellers, given_up, keys } = Webhooks::new(settings)?;
         let seed = random().map(u64::from_ne_bytes).context("reading random numbers")?;
         let plane = broadcasts.plane().clone();
         let hub = Arc::new(Hub::new(settings, seed, ice, inlets, Box::new(move || plane.takes_newcomers()))?);
         let stage = Mutex::new(Stage::new(broadcasts.plane().workers().count(), sessions_max));
         let guests = Guests::new(hub.clone());
         let attendance = Mutex::default();
-        let control = Control { hub: hub.clone(), guests, broadcasts, stage, attendance, webhooks_given_up: given_up };
-        let control = Arc::new(control);
+        let control = Arc::new(Control {
+            hub: hub.clone(),
+            guests,
+            broadcasts,
+            stage,
+            attendance,
+            webhooks_given_up: given_up,
+            webhook_keys: keys,
+        });
         for teller in tellers {
             tokio::spawn(teller.run());
         }
@@ -106,6 +115,19 @@ impl Control {
     /// The rooms, and where clients come in.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
+    }
+
+    /// These keys may sign tokens from now on, and no others; the first signs what the server gives out, and webhooks. Who is in a room
+    /// stays.
+    ///
+    /// # Errors
+    /// Without any: then nothing changes.
+    pub fn set_keys(&self, keys: &[(String, String)]) -> Result<(), TokenError> {
+        let read = || Keys::new(keys.iter().cloned());
+        let (own, of_webhooks) = (read()?, read()?);
+        self.hub.set_keys(own);
+        self.webhook_keys.set(of_webhooks);
+        Ok(())
     }
 
     /// Who comes by WHIP and WHEP.

@@ -112,6 +112,11 @@ impl Hub {
         Ok(Hub { state, ice, connections_max: settings.connections_max, takes_newcomers, parting, earlier, asked })
     }
 
+    /// These keys may sign tokens from now on, and no others. Who is here stays.
+    pub fn set_keys(&self, keys: Keys) {
+        self.locked(|state| state.rooms.set_keys(keys));
+    }
+
     /// Reads a token.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ use super::queue::{MESSAGES_MAX, Shared, queue};
 use super::routes::routes;
 use super::settings::Settings;
 use super::socket::PARTING_MAX;
-use super::webhooks::Webhooks;
+use super::webhooks::{SharedKeys, Webhooks};
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -44,6 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Server {
     hub: Arc<Hub>,
+    webhook_keys: SharedKeys,
     addr: SocketAddr,
 }
 
@@ -71,7 +72,7 @@ impl Server {
         tokio::spawn(async move { axum::serve(listener, router).await });
         let keeper = hub.clone();
         tokio::spawn(async move { keeper.keep_time().await });
-        Server { hub, addr }
+        Server { hub, webhook_keys: webhooks.keys, addr }
     }
 
     async fn connect(&self, path: &str) -> Result<Socket, u16> {
@@ -107,10 +108,13 @@ impl Server {
     }
 }
 
+fn keys(key: &str) -> Keys {
+    Keys::new([(key.to_owned(), "secret".to_owned())]).expect("a key")
+}
+
 fn token(identity: &str, grant: VideoGrant) -> String {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_secs();
-    let keys = Keys::new([("key".to_owned(), "secret".to_owned())]).expect("a key");
-    keys.sign(Claims { sub: identity.into(), exp: unix + 60, video: Some(grant), ..Claims::default() })
+    keys("key").sign(Claims { sub: identity.into(), exp: unix + 60, video: Some(grant), ..Claims::default() })
 }
 
 fn to_join(identity: &str) -> String {
@@ -351,6 +355,19 @@ impl std::io::Write for Page {
 }
 
 #[tokio::test]
+async fn other_keys_hold_for_who_comes_and_who_is_here_stays() {
+    let server = Server::start(|_| {}).await;
+    let mut eve = server.connect(&format!("/rtc?access_token={}", to_join("eve"))).await.expect("in");
+    assert!(matches!(next(&mut eve).await, Message::Join(_)));
+    server.hub.set_keys(keys("other"));
+    assert_eq!(server.connect(&format!("/rtc?access_token={}", to_join("adam"))).await.err(), Some(401));
+    eve.send(Frame::Binary(ping().encode_to_vec().into())).await.expect("sent");
+    while !matches!(next(&mut eve).await, Message::PongResp(_)) {}
+    let signed = server.hub.sign(Claims { exp: u64::MAX / 2, ..Claims::default() });
+    assert!(server.hub.verify(&signed).is_ok_and(|claims| claims.iss == "other"));
+}
+
+#[tokio::test]
 async fn an_address_with_a_slash_at_its_end_is_the_same() {
     let server = Server::start(|_| {}).await;
     let (head, _) = server.get(&format!("//rtc/validate?access_token={}", to_join("eve"))).await;
@@ -471,6 +488,15 @@ async fn webhooks_are_signed_and_sent_again_when_they_are_not_taken() {
     let claims = server.hub.verify(headers["authorization"].to_str().expect("text")).expect("a token");
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &body);
     assert_eq!(claims.sha256, STANDARD.encode(digest));
+
+    server.webhook_keys.set(keys("other"));
+    server.call("DeleteRoom", "application/json", &to_do_everything(), br#"{"room":"room"}"#).await;
+    let (headers, _) = tokio::time::timeout(PATIENCE, received.recv()).await.expect("in time").expect("a webhook");
+    server.hub.set_keys(keys("other"));
+    assert!(
+        server.hub.verify(headers["authorization"].to_str().expect("text")).is_ok(),
+        "it is signed with the other key"
+    );
 }
 
 #[tokio::test]

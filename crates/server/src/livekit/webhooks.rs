@@ -6,8 +6,8 @@
 //! `WAITING_MAX` events wait twice, in the way here and behind their room's, and further ones are dropped.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
@@ -58,7 +58,7 @@ pub struct Teller {
 /// How one URL is told.
 struct Way {
     url: Uri,
-    keys: Arc<Keys>,
+    keys: SharedKeys,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     given_up: Arc<AtomicU64>,
 }
@@ -71,6 +71,27 @@ pub struct Webhooks {
     pub tellers: Vec<Teller>,
     /// How many events were given up, of all.
     pub given_up: Arc<AtomicU64>,
+    /// Of these the first signs what is told.
+    pub keys: SharedKeys,
+}
+
+/// Keys that may change.
+#[derive(Clone)]
+pub struct SharedKeys(Arc<RwLock<Keys>>);
+
+impl SharedKeys {
+    fn new(keys: Keys) -> Self {
+        SharedKeys(Arc::new(RwLock::new(keys)))
+    }
+
+    /// These from now on, and no others.
+    pub fn set(&self, keys: Keys) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    fn sign(&self, body: &[u8]) -> String {
+        sign(&self.0.read().unwrap_or_else(PoisonError::into_inner), body)
+    }
 }
 
 impl Webhooks {
@@ -79,9 +100,9 @@ impl Webhooks {
     /// # Errors
     /// When a URL is none, or there is no API key.
     pub fn new(settings: &Settings) -> anyhow::Result<Self> {
-        let keys = Arc::new(Keys::new(settings.keys.iter().cloned())?);
+        let keys = SharedKeys::new(Keys::new(settings.keys.iter().cloned())?);
         let (client, given_up) = (client()?, Arc::new(AtomicU64::new(0)));
-        let mut webhooks = Webhooks { inlets: Vec::new(), tellers: Vec::new(), given_up };
+        let mut webhooks = Webhooks { inlets: Vec::new(), tellers: Vec::new(), given_up, keys: keys.clone() };
         for text in &settings.webhook_urls {
             let url: Uri = text.parse().with_context(|| format!("webhook {text:?}"))?;
             ensure!(matches!(url.scheme_str(), Some("http" | "https")), "webhook {text:?} is no http or https URL");
@@ -175,7 +196,7 @@ impl Way {
     async fn tell(&self, body: &[u8]) -> anyhow::Result<()> {
         let request = Request::post(&self.url)
             .header(CONTENT_TYPE, "application/webhook+json")
-            .header(AUTHORIZATION, sign(&self.keys, body))
+            .header(AUTHORIZATION, self.keys.sign(body))
             .body(Full::new(Bytes::copy_from_slice(body)))?;
         let told = async {
             let answer = self.client.request(request).await?;

@@ -5,6 +5,7 @@
 
 mod change;
 mod fast;
+mod limits;
 mod live;
 mod open;
 
@@ -54,7 +55,8 @@ pub struct PumpControl {
     plane: Arc<Plane>,
     /// The sockets that each worker sends from.
     senders: Vec<Senders>,
-    settings: Settings,
+    outputs: Outputs,
+    read_timeout: Duration,
     library: Library,
     /// Live inputs; set once, at the start.
     pub(super) live: OnceLock<Vec<Arc<Input>>>,
@@ -69,6 +71,8 @@ pub type Senders = Vec<OpenSocket>;
 
 struct State {
     sessions: Sessions,
+    /// As in `Settings`.
+    destinations: Option<Arc<Allowed>>,
     /// Numbers rows of pictures.
     next_run: u64,
     refusals: u64,
@@ -144,12 +148,15 @@ pub enum PumpError {
 impl PumpControl {
     /// Without sessions, on workers that send from `senders`.
     pub fn new(library: Library, plane: Arc<Plane>, senders: Vec<Senders>, settings: Settings) -> Self {
-        let sessions = Sessions::new(plane.workers().count(), settings.limits);
+        let Settings { limits, outputs, destinations, read_timeout } = settings;
+        let sessions = Sessions::new(plane.workers().count(), limits);
+        let destinations = destinations.map(Arc::new);
         PumpControl {
-            state: Mutex::new(State { sessions, next_run: 0, refusals: 0 }),
+            state: Mutex::new(State { sessions, destinations, next_run: 0, refusals: 0 }),
             plane,
             senders,
-            settings,
+            outputs,
+            read_timeout,
             library,
             live: OnceLock::new(),
             connections: Connections::default(),
@@ -166,7 +173,7 @@ impl PumpControl {
     /// The socket of a worker for an address.
     fn link(&self, worker: WorkerId, output: Option<&str>, ip: IpAddr) -> Option<LinkId> {
         let senders = self.senders.get(worker.index())?;
-        self.settings.outputs.link(senders, output, ip)
+        self.outputs.link(senders, output, ip)
     }
 
     /// Where titles come from.
@@ -176,7 +183,7 @@ impl PumpControl {
 
     /// Waits for what has to be read, but not longer than a client does. Reading goes on, so the next try is quicker.
     async fn in_time<T>(&self, reading: impl Future<Output = Result<T, PumpError>>) -> Result<T, PumpError> {
-        timeout(self.settings.read_timeout, reading).await.unwrap_or(Err(PumpError::Slow))
+        timeout(self.read_timeout, reading).await.unwrap_or(Err(PumpError::Slow))
     }
 
     /// A title by its name.
@@ -259,7 +266,7 @@ impl PumpControl {
             open: state.sessions.open_count(),
             paused: state.sessions.iter().filter(|session| session.is_paused && session.end.is_none()).count(),
             bandwidth: state.sessions.bandwidth(),
-            bandwidth_max: self.settings.limits.bandwidth_max,
+            bandwidth_max: state.sessions.limits().bandwidth_max,
             refusals: state.refusals,
         }
     }

@@ -135,6 +135,8 @@ pub enum End {
     Refused,
     /// Nobody asked for it within its lease.
     Lapsed,
+    /// The operator's list of destinations is another one, and its own is not on it.
+    NotAllowed,
     /// The title is gone, or is another one.
     Unreadable(String),
     /// The next part of the title did not come for as long as the session waits; why, if that is known.
@@ -154,6 +156,7 @@ impl fmt::Display for End {
             End::Pump(EndReason::Starved) | End::Starved(None) => NOTHING_CAME,
             End::Pump(EndReason::Gone) => "the title is gone",
             End::Refused => "nobody listens at the destination",
+            End::NotAllowed => "pump.destinations does not allow its destination any more",
             End::Lapsed => "nobody asked for it within its lease",
             End::Unreadable(why) => why,
             End::Starved(Some(why)) => return write!(f, "{NOTHING_CAME}: {why}"),
@@ -218,6 +221,16 @@ impl Sessions {
             ended: VecDeque::new(),
             leases: FxHashMap::default(),
         }
+    }
+
+    /// How much there may be.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// So much there may be from now on. Those that are there go on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// Finds a worker for a session; `on`: only that one will do. `None` when every worker is busy or has enough, or the

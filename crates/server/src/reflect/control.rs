@@ -9,6 +9,7 @@ mod admission;
 mod moved;
 mod reload;
 mod sessions;
+mod told;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -18,17 +19,20 @@ use std::time::{Duration, Instant};
 
 use reflect::counters::EndCounts;
 use reflect::moved::Handed;
-use reflect::spec::{Command, EndReason, EndedViewer, Event, ViewerId};
+use reflect::spec::{Command, EndReason, EndedViewer, Event, ViewerId, ViewerNow};
 use tokio::sync::{Notify, mpsc, oneshot};
 use wire::{Bitrate, WorkerId};
 
 use super::access::{self, AccessLog, End};
 use super::sign::UrlKeys;
 use super::source::{Around, Running};
+use super::stories::Stories;
 use super::stream::Stream;
 use crate::accept::PerAddress;
 use crate::config;
+use crate::plane::questions::Questions;
 use crate::plane::{Plane, ProductControl};
+use crate::scan::scan;
 use crate::worker::Message;
 pub use admission::{Admission, Arrived};
 pub(crate) use moved::Away;
@@ -46,6 +50,8 @@ pub struct Control {
     /// Streams by their paths: replaced as a whole.
     paths: RwLock<Arc<HashMap<Box<str>, Arc<Stream>>>>,
     state: Mutex<State>,
+    /// What became of viewers who are here, which their workers are asked for.
+    told: Questions<Option<ViewerNow>>,
 }
 
 #[derive(Default)]
@@ -60,6 +66,8 @@ struct State {
     /// By their numbers, those that were removed included while they have viewers.
     streams: BTreeMap<u64, Entry>,
     viewers: BTreeMap<ViewerId, Viewer>,
+    /// Those who are gone.
+    stories: Stories,
     /// Of these, those that are players of HLS.
     sessions: Sessions,
     per_client: PerAddress,
@@ -213,7 +221,14 @@ impl Control {
     /// Without streams. Where there is nothing `around`, streams can only be pushed. There are `viewers_max` viewers at most, whatever
     /// the settings say.
     pub fn new(plane: Arc<Plane>, around: Option<Around>, viewers_max: usize) -> Arc<Self> {
-        Arc::new(Control { plane, around, viewers_max, paths: RwLock::default(), state: Mutex::default() })
+        Arc::new(Control {
+            plane,
+            around,
+            viewers_max,
+            paths: RwLock::default(),
+            state: Mutex::default(),
+            told: Questions::default(),
+        })
     }
 
     /// Whether there are streams.
@@ -261,6 +276,7 @@ impl Control {
                 }
             }
             Event::ViewerEnded(ended) => self.handle_ended(worker, &ended),
+            Event::Story { token, told } => self.told.handle_answer(token, told),
         }
     }
 
@@ -279,17 +295,20 @@ impl Control {
         }
         if let Some(entry) = state.streams.get_mut(&viewer.admission.stream().number()) {
             entry.totals.sent_bytes += ended.sent_bytes;
-            entry.totals.skips += u64::from(ended.skips);
+            entry.totals.skips += u64::from(ended.course.skips);
             entry.totals.ended.add(ended.reason, 1);
         }
+        let told = viewer.ended(Instant::now(), ended);
+        state.stories.end(told);
         let access = state.access.as_ref().map(|(_, log)| log.clone());
         drop(state);
         if let Some((log, visit)) = access.zip(viewer.admission.visit()) {
-            let EndedViewer { sent_bytes, age, skips, reason, .. } = *ended;
-            log.write(visit, &End { sent_bytes, age, skips, reason: reason.into() });
+            let EndedViewer { sent_bytes, age, course, reason, .. } = *ended;
+            log.write(visit, &End { sent_bytes, age, skips: course.skips, reason: reason.into() });
         }
         let (id, stream, reason) = (ended.id.0, &**viewer.admission.stream().name(), <&str>::from(ended.reason));
-        tracing::debug!(viewer = id, stream, reason, sent_bytes = ended.sent_bytes, skips = ended.skips, "viewer gone");
+        let (sent_bytes, skips) = (ended.sent_bytes, ended.course.skips);
+        tracing::debug!(viewer = id, stream, reason, sent_bytes, skips, "viewer gone");
         Some(viewer)
     }
 
@@ -319,15 +338,14 @@ impl Control {
         all
     }
 
-    /// Viewers of a stream from the first after `after` on, by number. `None`: there is no such stream.
-    pub fn viewers(&self, stream: &str, after: ViewerId, count: usize) -> Option<Vec<ViewerView>> {
+    /// Viewers of a stream from the first after `after` on, by number, and where to go on. `None`: there is no such stream.
+    pub fn viewers(&self, stream: &str, after: ViewerId, count: usize) -> Option<(Vec<ViewerView>, Option<ViewerId>)> {
         let state = self.lock();
         let (number, _) =
             state.streams.iter().find(|(_, entry)| entry.is_configured && **entry.stream.name() == *stream)?;
         let later = state.viewers.range((Excluded(after), Unbounded));
         let now = Instant::now();
-        let of_stream = later.filter(|(_, viewer)| viewer.admission.stream().number() == *number);
-        let view = |(id, viewer): (&ViewerId, &Viewer)| ViewerView {
+        let view = |id: &ViewerId, viewer: &Viewer| ViewerView {
             id: *id,
             client: viewer.admission.client(),
             worker: match viewer.at {
@@ -337,7 +355,9 @@ impl Control {
             is_hls: matches!(viewer.at, At::Player(_)),
             age: now.saturating_duration_since(viewer.since),
         };
-        Some(of_stream.take(count).map(view).collect())
+        let is_of_stream = |viewer: &Viewer| viewer.admission.stream().number() == *number;
+        let (found, next) = scan(later, count, |id, viewer| is_of_stream(viewer).then(|| view(id, viewer)));
+        Some((found, next.copied()))
     }
 
     /// How many streams are configured.

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use engine::Mailbox;
 use relay::auth::Found;
-use relay::ledger::{Ledger, UserTotals};
+use relay::ledger::{Ledger, LedgerSettings, UserTotals};
 use relay::spec::{AllocationId, AllocationInfo, ClientTransport, Command, Event, HandshakeStep, connection_worker};
+use relay::story::Story;
 use tokio::sync::Notify;
 use wire::{Bitrate, WorkerId};
 
@@ -22,7 +23,8 @@ use super::issuer::{Credential, Issuer};
 use super::journal::Journal;
 use super::lookup::Lookups;
 use super::setup::{self, RulesSource, Shared};
-use crate::config::Config;
+use super::stories::{Stories, Told};
+use crate::config::{self, Config};
 use crate::door::TurnClient;
 use crate::plane::questions::Questions;
 use crate::plane::{Plane, ProductControl};
@@ -47,8 +49,11 @@ pub struct RelayControl {
     /// Whose turn it is to get a connection.
     next: AtomicUsize,
     host: Mutex<Host>,
-    lists: Questions<Vec<AllocationInfo>>,
+    lists: Questions<Listed>,
     journal: Journal,
+    /// Those that are there, which are asked for, and those that are gone.
+    told: Questions<Option<(AllocationInfo, Box<Story>)>>,
+    stories: Mutex<Stories>,
     /// Who is asked for users whom workers do not know.
     lookups: Option<Lookups>,
     /// Who shakes hands with clients by DTLS.
@@ -64,6 +69,9 @@ struct State {
     is_draining: bool,
     blocks: Blocks,
 }
+
+/// Allocations of a worker, and up to which number they were looked at where there are others.
+type Listed = (Vec<AllocationInfo>, Option<AllocationId>);
 
 /// What workers know of the host: its addresses, as the rules have them, and its clock.
 struct Host {
@@ -116,6 +124,8 @@ impl RelayControl {
             }),
             lists: Questions::default(),
             journal: Journal::new(Instant::now()),
+            told: Questions::default(),
+            stories: Mutex::default(),
             lookups: None,
             handshakes: None,
             users: Arc::default(),
@@ -168,14 +178,18 @@ impl RelayControl {
                 }
                 self.journal.began(Instant::now(), &info);
             }
-            Event::Ended(info, reason) => {
-                if self.lock().allocations.remove(&info.id).is_some() {
+            Event::Ended(info, reason, story) => {
+                let (now, id) = (Instant::now(), info.id);
+                self.journal.ended(now, &info, reason);
+                // Before it is gone: who asks meanwhile finds one or the other.
+                self.stories().end(Told { worker, info, ended: Some((now, reason)), story });
+                if self.lock().allocations.remove(&id).is_some() {
                     self.plane.placement().release(worker, ALLOCATION);
                 }
-                self.journal.ended(Instant::now(), &info, reason);
             }
             Event::NotProved(failure) => self.journal.not_proved(worker, &failure),
-            Event::Allocations { token, allocations } => self.lists.handle_answer(token, allocations),
+            Event::Allocations { token, allocations, upto } => self.lists.handle_answer(token, (allocations, upto)),
+            Event::Story { token, told } => self.told.handle_answer(token, told),
             Event::Handshake { association, input } => {
                 let input = handshakes::Input { worker, association, input };
                 let is_taken = self.handshakes.as_ref().is_some_and(|mailbox| mailbox.send(input).is_ok());
@@ -208,13 +222,44 @@ impl RelayControl {
     ) -> Result<Vec<(WorkerId, AllocationInfo)>, RelayError> {
         let mut all = Vec::new();
         for worker in self.plane.workers().ids().filter(|worker| at.is_none_or(|at| at == *worker)) {
-            let list = |token| self.offer(worker, Command::List { token, user: user.clone(), after, count });
-            let listed = self.lists.ask(list).await.ok_or(RelayError::Busy)?;
-            all.extend(listed.into_iter().map(|info| (worker, info)));
+            let (mut left, mut after) = (count, after);
+            while left > 0 {
+                let list = |token| self.offer(worker, Command::List { token, user: user.clone(), after, count: left });
+                let (listed, upto) = self.lists.ask(list).await.ok_or(RelayError::Busy)?;
+                left = left.saturating_sub(listed.len());
+                all.extend(listed.into_iter().map(|info| (worker, info)));
+                let Some(upto) = upto else { break };
+                after = upto;
+            }
         }
         all.sort_unstable_by_key(|(_, info)| info.id);
         all.truncate(count);
         Ok(all)
+    }
+
+    /// What became of an allocation, which may be gone.
+    ///
+    /// # Errors
+    /// `NoAllocation`, `Busy`.
+    pub async fn story(&self, id: AllocationId) -> Result<Arc<Told>, RelayError> {
+        let worker = self.lock().allocations.get(&id).copied();
+        if let Some(worker) = worker {
+            let ask = |token| self.offer(worker, Command::Story { token, id });
+            if let Some((info, story)) = self.told.ask(ask).await.ok_or(RelayError::Busy)? {
+                return Ok(Arc::new(Told { worker, info, ended: None, story }));
+            }
+        }
+        // A worker that does not know it any more has said before that it has ended.
+        self.stories().get(id).ok_or(RelayError::NoAllocation)
+    }
+
+    /// Those that have ended and are still known, of one user or of all, so many at most, the last first.
+    pub fn ended(&self, user: Option<&str>, count: usize) -> Vec<Arc<Told>> {
+        self.stories().latest(user, count)
+    }
+
+    fn stories(&self) -> MutexGuard<'_, Stories> {
+        self.stories.lock().expect("nobody panics under this lock")
     }
 
     /// Ends an allocation. Its client hears nothing, as with one that has expired.
@@ -368,6 +413,21 @@ impl RelayControl {
         let Some(rules) = rules.map(Arc::new) else { return };
         tracing::info!("the host has other addresses; the relay's rules for peers are renewed");
         self.tell_all(|| Command::Rules(rules.clone()));
+    }
+
+    /// These are the operator's lists of peers and limits of users from now on. Permissions and channels of peers that are denied
+    /// now go; allocations stay, however many a user has.
+    pub fn set_limits(&self, settings: &config::Relay) {
+        self.ledger.change(LedgerSettings {
+            allocations_max: self.ledger.settings().allocations_max,
+            ..setup::ledger_settings(settings)
+        });
+        // Under the lock: of two changes the later one is told last.
+        let mut host = self.host.lock().expect("nobody panics under this lock");
+        if let Some(rules) = host.rules.change(settings).map(Arc::new) {
+            tracing::info!("the relay's rules for peers are renewed");
+            self.tell_all(|| Command::Rules(rules.clone()));
+        }
     }
 
     fn tell_all(&self, command: impl Fn() -> Command) {

@@ -233,12 +233,7 @@ impl Shared {
         let relays = relay_addresses(config, hosts);
         ensure!(!relays.is_empty(), "relay.addresses: this machine has no address to relay on; name one");
         let known = Known::read(relay).context("relay.users_file")?;
-        let ledger = LedgerSettings {
-            user_allocations_max: Some(relay.allocations_per_user),
-            allocations_max: Some(allocations_max),
-            user_bandwidth: relay.bandwidth_per_user,
-            bandwidth: relay.bandwidth_max,
-        };
+        let ledger = LedgerSettings { allocations_max: Some(allocations_max), ..ledger_settings(relay) };
         let settings = Settings {
             owner: RELAY,
             realm: relay.realm.as_str().into(),
@@ -271,12 +266,13 @@ impl Shared {
             reservations: Arc::new(Reservations::held_by(hold_port)),
             ..Settings::new([0; 32], (now, since_1970))
         };
-        let lists = lists(config, hosts, rooms);
+        let rooms = rooms_peers(config, hosts, rooms);
         let own = own(config, listen, &relays, settings.opened.clone());
         let host = host_addresses().context("reading the host's addresses")?;
         let bound = relays.iter().map(|relay| relay.bind).collect();
-        let mut source = RulesSource { lists, own, host: Vec::new(), relays: bound };
-        source.host = source.of_interest(host);
+        let lists = lists(relay, &rooms);
+        let mut source = RulesSource { lists, rooms, own, found: host, host: Vec::new(), relays: bound };
+        source.host = source.of_interest();
         let rules = Arc::new(source.rules());
         Ok(Shared { settings: Settings { relays, rules, ..settings }, known, rules: source })
     }
@@ -387,17 +383,34 @@ fn relay_addresses(config: &Config, hosts: &[IpAddr]) -> Vec<RelayAddress> {
 #[derive(Clone, Debug)]
 pub struct RulesSource {
     lists: Lists,
+    /// Which the lists allow whatever the operator says.
+    rooms: Vec<Peers>,
     /// But for the host's addresses.
     own: Own,
+    /// All that the host has.
+    found: Vec<IpAddr>,
+    /// And those that the rules are for.
     host: Vec<IpAddr>,
     /// Where allocations are.
     relays: Vec<IpAddr>,
 }
 
 impl RulesSource {
+    /// The operator's lists are these now. Returns the rules that hold then, where they are others.
+    pub fn change(&mut self, relay: &config::Relay) -> Option<Rules> {
+        let lists = lists(relay, &self.rooms);
+        if lists == self.lists {
+            return None;
+        }
+        self.lists = lists;
+        self.host = self.of_interest();
+        Some(self.rules())
+    }
+
     /// The host has these addresses now. Returns the rules that hold then, where they are others.
     pub fn renew(&mut self, host: Vec<IpAddr>) -> Option<Rules> {
-        let host = self.of_interest(host);
+        self.found = host;
+        let host = self.of_interest();
         if host == self.host {
             return None;
         }
@@ -411,9 +424,10 @@ impl RulesSource {
 
     /// Those of the host's addresses at which peers could be reached if they were others', and those of allocations. The rest is
     /// refused anyway, and comes and goes with every container.
-    fn of_interest(&self, host: Vec<IpAddr>) -> Vec<IpAddr> {
+    fn of_interest(&self) -> Vec<IpAddr> {
         let rules = Rules::new(&self.lists, &Own::default());
-        host.into_iter().filter(|ip| rules.ports(*ip) != Ports::None || self.relays.contains(ip)).collect()
+        let is_of_interest = |ip: &&IpAddr| rules.ports(**ip) != Ports::None || self.relays.contains(ip);
+        self.found.iter().filter(is_of_interest).copied().collect()
     }
 
     fn rules(&self) -> Rules {
@@ -473,12 +487,10 @@ fn redis(config: &Config) -> Vec<SocketAddr> {
     }
 }
 
-/// The operator's lists, and what is this server's own business: its clients reach its rooms wherever they are, also in a
-/// private network.
-fn lists(config: &Config, hosts: &[IpAddr], rooms: &[SocketAddr]) -> Lists {
-    let relay = &config.relay;
+/// What is this server's own business: its clients reach its rooms wherever they are, also in a private network.
+fn rooms_peers(config: &Config, hosts: &[IpAddr], rooms: &[SocketAddr]) -> Vec<Peers> {
     let at = |ip: IpAddr, ports: RangeInclusive<u16>| Peers::new(ip.into(), ports).ok();
-    let mut allow = relay.allowed_peers.clone();
+    let mut allow = Vec::new();
     for socket in rooms {
         let found = [socket.ip()].into_iter().chain(hosts.iter().copied()).chain(config.rtc.public_addresses.clone());
         // Whoever reaches it by another address needs none on loopback.
@@ -487,7 +499,22 @@ fn lists(config: &Config, hosts: &[IpAddr], rooms: &[SocketAddr]) -> Lists {
         let ips = found.filter(|ip| ip.is_ipv4() == socket.is_ipv4() && (is_own(ip) || is_outside(ip)));
         allow.extend(ips.filter(|ip| !ip.is_unspecified()).filter_map(|ip| at(ip, socket.port()..=socket.port())));
     }
-    Lists { allow, deny: relay.denied_peers.clone() }
+    allow
+}
+
+/// The operator's lists, and these peers beside.
+fn lists(relay: &config::Relay, rooms: &[Peers]) -> Lists {
+    Lists { allow: [relay.allowed_peers.as_slice(), rooms].concat(), deny: relay.denied_peers.clone() }
+}
+
+/// How much there is for users; as many allocations as there are.
+pub fn ledger_settings(relay: &config::Relay) -> LedgerSettings {
+    LedgerSettings {
+        user_allocations_max: Some(relay.allocations_per_user),
+        allocations_max: None,
+        user_bandwidth: relay.bandwidth_per_user,
+        bandwidth: relay.bandwidth_max,
+    }
 }
 
 /// The sockets of a worker's rooms.

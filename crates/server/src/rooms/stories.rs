@@ -3,7 +3,6 @@
 //! In: that a session has ended, from control, and its story, from its worker: whichever comes first. Out: both, for who asks.
 //! Cost: a map lookup each; the memory of `KEPT_MAX` stories.
 
-use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +10,7 @@ use std::time::Instant;
 use rooms::spec::{self, SessionId};
 use rooms::story::Story;
 
+use crate::kept::Kept;
 use crate::rooms::directory::{Role, Session};
 use crate::rooms::negotiator::EndReason;
 
@@ -88,17 +88,8 @@ const UNCONNECTED_KEPT_MAX: usize = 512;
 /// All that are still known.
 #[derive(Debug)]
 pub struct Stories {
-    connected: Kept,
-    unconnected: Kept,
-}
-
-/// The last ones of a kind.
-#[derive(Debug)]
-struct Kept {
-    max: usize,
-    by_session: HashMap<SessionId, Ended>,
-    /// In the order in which they ended.
-    order: VecDeque<SessionId>,
+    connected: Kept<SessionId, Ended>,
+    unconnected: Kept<SessionId, Ended>,
 }
 
 impl Default for Stories {
@@ -111,49 +102,30 @@ impl Stories {
     /// A session has ended.
     pub fn end(&mut self, now: Instant, session: SessionId, about: About, why: &'static str) {
         let kept = if about.was_connected { &mut self.connected } else { &mut self.unconnected };
-        let ended = kept.entry(now, session);
+        let ended = kept.entry(session, || Ended::at(now));
         (ended.about, ended.why) = (Some(about), why);
     }
 
     /// A worker has told what became of a session.
     pub fn tell(&mut self, now: Instant, session: SessionId, story: Box<Story>) {
-        self.connected.entry(now, session).story = Some(story);
+        self.connected.entry(session, || Ended::at(now)).story = Some(story);
     }
 
     /// A session that has ended.
     pub fn get(&self, session: SessionId) -> Option<&Ended> {
-        self.connected.by_session.get(&session).or_else(|| self.unconnected.by_session.get(&session))
+        self.connected.get(&session).or_else(|| self.unconnected.get(&session))
     }
 
     /// Those that have ended and are known, the last first; those that were connected before others.
     pub fn latest(&self) -> impl Iterator<Item = (SessionId, &About, &Ended)> {
-        self.connected.latest().chain(self.unconnected.latest())
+        let all = self.connected.latest().chain(self.unconnected.latest());
+        all.filter_map(|(session, ended)| Some((session, ended.about.as_ref()?, ended)))
     }
 }
 
-impl Kept {
-    fn new(max: usize) -> Self {
-        Kept { max, by_session: HashMap::new(), order: VecDeque::new() }
-    }
-
-    fn entry(&mut self, now: Instant, session: SessionId) -> &mut Ended {
-        if !self.by_session.contains_key(&session) {
-            if self.order.len() >= self.max
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.by_session.remove(&oldest);
-            }
-            self.order.push_back(session);
-        }
-        self.by_session.entry(session).or_insert(Ended { about: None, at: now, why: "", story: None })
-    }
-
-    fn latest(&self) -> impl Iterator<Item = (SessionId, &About, &Ended)> {
-        let sessions = self.order.iter().rev();
-        sessions.filter_map(|session| {
-            let ended = self.by_session.get(session)?;
-            Some((*session, ended.about.as_ref()?, ended))
-        })
+impl Ended {
+    fn at(now: Instant) -> Self {
+        Ended { about: None, at: now, why: "", story: None }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Cost: one lock, held for a few map lookups; a look at all sessions when it is asked which are due.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -88,6 +89,8 @@ pub(super) struct Source {
 
 pub(super) struct Sessions {
     limits: Limits,
+    /// That of the limits, which may change.
+    sessions_per_client: AtomicUsize,
     table: Mutex<Table>,
 }
 
@@ -119,12 +122,17 @@ pub(super) struct Due {
 
 impl Sessions {
     pub(super) fn new(limits: Limits) -> Self {
-        Sessions { limits, table: Mutex::default() }
+        Sessions { sessions_per_client: AtomicUsize::new(limits.sessions_per_client), limits, table: Mutex::default() }
+    }
+
+    /// So many of one client there may be from now on. Those that are there go on.
+    pub(super) fn set_sessions_per_client(&self, count: usize) {
+        self.sessions_per_client.store(count, Relaxed);
     }
 
     /// Adds a session; `None` when there are too many, in all or of its client.
     pub(super) fn add(&self, now: Instant, session: Session) -> Option<Arc<Session>> {
-        let Limits { sessions_max, sessions_per_client, .. } = self.limits;
+        let (sessions_max, sessions_per_client) = (self.limits.sessions_max, self.sessions_per_client.load(Relaxed));
         let mut table = self.lock();
         if table.sessions.len() >= sessions_max || !table.clients.enter(household(session.client), sessions_per_client)
         {

@@ -12,12 +12,15 @@ use super::{Reread, reflected, upgrades};
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::http::{App, Reloaded};
+use crate::livekit;
 use crate::machine::{Running, directory_settings};
+use crate::pump::destination::Allowed;
+use crate::pump::setup;
 use crate::supervisor;
 use crate::tls::Certificates;
 
 /// Settings that are taken over while the server runs; of the others a change takes a restart.
-const TAKEN: [&str; 13] = [
+const TAKEN: [&str; 23] = [
     "auth",
     "auth.dev",
     "auth.hs256_secret",
@@ -30,12 +33,25 @@ const TAKEN: [&str; 13] = [
     "rooms.sessions_per_client",
     "rooms.sessions_per_token",
     "rooms.viewers_per_stream",
+    "pump.destinations",
+    "pump.bandwidth_max",
+    "pump.sessions_max",
+    "pump.refused_timeout",
+    "pump.rtsp_sessions_per_client",
+    "relay.allowed_peers",
+    "relay.denied_peers",
+    "relay.allocations_per_user",
+    "relay.bandwidth_per_user",
+    "relay.bandwidth_max",
     "reflect",
 ];
 
+/// The same while there are LiveKit's rooms, before and after: where there are none they begin or end with a restart.
+const TAKEN_IN_ROOMS: [&str; 2] = ["livekit", "livekit.keys"];
+
 /// Whether it is among those, or of a section that is taken as a whole.
-fn is_taken(name: &str) -> bool {
-    TAKEN.contains(&name) || name.starts_with("reflect.")
+fn is_taken(name: &str, has_keys: bool) -> bool {
+    TAKEN.contains(&name) || name.starts_with("reflect.") || has_keys && TAKEN_IN_ROOMS.contains(&name)
 }
 
 /// What is read again when whoever runs the server says so.
@@ -96,19 +112,45 @@ impl<'a> Reload<'a> {
         let new = (self.read)()?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let auth = Auth::of(&new).context("reading the keys of [auth]")?;
-        let filter = app.admin.log_filter().filter(|_| new.log.filter != known.log.filter);
-        let set = filter.map_or(Ok(()), |filter| filter.set(&new.log.filter));
-        set.map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
-        // What is wrong with the settings has been said by now. A key that is gone counts no more, whatever there is no room for.
+        let livekit = running.livekit.as_deref().zip(livekit::settings(&new));
+        self.take_what_may_fail(running, app, (&known, &new))?;
+        // Nothing fails from here on. A key that is gone counts no more, whatever there is no room for.
         app.auth.replace(auth);
+        if let Some((livekit, settings)) = &livekit {
+            livekit.set_keys(&settings.keys).context("livekit.keys")?;
+            livekit::weak_keys(&new).for_each(|weak| tracing::warn!("{weak}"));
+        }
         running.rooms.set_limits(directory_settings(&new.rooms));
-        let reflect = running.reflect.apply(&reflected(&new, self.with_demo));
+        let pump = setup::control_settings(&new);
+        running.pump.set_limits(pump.limits, Allowed::new(&new.pump.destinations));
+        if let Some(rtsp) = &app.rtsp {
+            rtsp.set_sessions_per_client(new.pump.rtsp_sessions_per_client);
+        }
+        if let Some(relay) = &running.relay {
+            relay.set_limits(&new.relay);
+        }
         let mut taken = known.differences(&new);
-        taken.retain(|name| is_taken(name));
+        taken.retain(|name| is_taken(name, livekit.is_some()));
         let mut restart = self.started.differences(&new);
-        restart.retain(|name| !is_taken(name));
+        restart.retain(|name| !is_taken(name, livekit.is_some()));
         *known = new;
-        reflect.context("all else is as the settings say now, but not all of [reflect]")?;
         Ok(Reloaded { taken, restart })
+    }
+
+    /// The filter and reflected streams: where one of them cannot be had, both are again as they were.
+    fn take_what_may_fail(&self, running: &Running, app: &App, (known, new): (&Config, &Config)) -> anyhow::Result<()> {
+        let filter = app.admin.log_filter().filter(|_| new.log.filter != known.log.filter);
+        if let Some(filter) = &filter {
+            filter.set(&new.log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
+        }
+        let apply = |config: &Config| running.reflect.apply(&reflected(config, self.with_demo));
+        let Err(error) = apply(new) else { return Ok(()) };
+        if let Some(filter) = &filter {
+            filter.set(&known.log.filter).ok();
+        }
+        if let Err(error) = apply(known) {
+            tracing::error!(%error, "streams of [reflect] cannot be had again");
+        }
+        Err(error).context("[reflect]")
     }
 }

@@ -253,6 +253,21 @@ fn rates_are_spelled_as_everywhere_else() {
 }
 
 #[test]
+fn no_time_needs_no_unit() {
+    for value in ["\"0s\"", "\"0ms\"", "\"0\"", "0"] {
+        let mut config = Config::default();
+        let text = format!("[pump]\nrefused_timeout = {value}\n");
+        config.apply_toml("test.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.pump.refused_timeout, Duration::ZERO, "{value}");
+    }
+    assert_eq!(by_flag("pump.refused_timeout=0").map(|config| config.pump.refused_timeout), Ok(Duration::ZERO));
+    assert!(
+        by_flag("rooms.idle_timeout=0").is_err_and(|error| error.contains("allowed: \"5s\" to")),
+        "where it may not be so"
+    );
+}
+
+#[test]
 fn a_wrong_setting_is_named_with_file_line_key_and_what_is_allowed() {
     let cases = [
         ("[rooms]\n\nidle_timeout = 30", "m.toml:3: rooms.idle_timeout: got 30; allowed: a duration such as \"500ms\""),

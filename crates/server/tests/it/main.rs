@@ -17,8 +17,10 @@ mod metrics;
 mod offers;
 mod pump;
 mod reflect;
+mod reflect_story;
 mod relay;
 mod relay_log;
+mod relay_story;
 mod relay_users;
 mod rtsp;
 #[path = "../../../../tests/support/skip.rs"]

@@ -2,6 +2,7 @@
 
 mod change;
 pub mod harness;
+mod limits;
 mod live;
 mod source;
 

@@ -10,6 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use engine::{Receiver, mailbox};
 use pump::sample::Sample;
+use reflect::course::Course;
 use reflect::spec::{Command, EndReason, EndedViewer, Event, StreamId, ViewerId};
 use server::config::Config;
 use server::plane::workers::Workers;
@@ -23,16 +24,16 @@ use wire::{Begun, WorkerId};
 const WORKER: WorkerId = WorkerId(0);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Harness {
-    control: Arc<Control>,
-    plane: Arc<Plane>,
-    workers: Vec<Receiver<Message>>,
+pub struct Harness {
+    pub control: Arc<Control>,
+    pub plane: Arc<Plane>,
+    pub workers: Vec<Receiver<Message>>,
     bytes: Vec<u8>,
 }
 
 impl Harness {
     /// With so many workers, and streams as a file has them.
-    fn new(workers: usize, settings: &str) -> Self {
+    pub fn new(workers: usize, settings: &str) -> Self {
         Self::with_room_for(usize::MAX, workers, settings)
     }
 
@@ -61,7 +62,7 @@ impl Harness {
     }
 
     /// Somebody pushes, and a part of it came.
-    async fn push(&self, path: &str) -> StreamHandle {
+    pub async fn push(&self, path: &str) -> StreamHandle {
         let handle = self.stream(path).claim(Instant::now(), None).expect("nobody else does");
         handle.write(&self.bytes).await.expect("taken");
         let is_ready = async {
@@ -78,7 +79,7 @@ impl Harness {
         self.control.admit(&self.stream(path), Some(client), false)
     }
 
-    fn serve(&self, path: &str) {
+    pub fn serve(&self, path: &str) {
         let (descriptor, _) = UnixStream::pair().expect("a pair");
         let head = Box::default();
         let arrived = Arrived { descriptor: OwnedFd::from(descriptor), begun: Begun::default(), head, join: None };
@@ -96,7 +97,7 @@ impl Harness {
             stream: StreamId(stream),
             reason: EndReason::Closed,
             sent_bytes: 7,
-            skips: 1,
+            course: Course { skips: 1, ..Course::default() },
             age: Duration::ZERO,
         };
         self.control.handle_event(WORKER, Event::ViewerEnded(ended));
@@ -215,7 +216,7 @@ async fn players_of_hls_are_viewers_until_they_ask_no_more() {
 
     let body = axum::body::to_bytes(one.count(Body::from("12345")), 10).await.expect("a body");
     assert_eq!(body.len(), 5);
-    let viewers = test.control.viewers("a", ViewerId(0), 10).expect("a stream");
+    let viewers = test.control.viewers("a", ViewerId(0), 10).expect("a stream").0;
     assert!(viewers.iter().all(|viewer| viewer.is_hls && viewer.worker.is_none()), "{viewers:?}");
     assert!(test.control.end_viewer(viewers[2].id));
     assert_eq!(test.control.viewer_count(), 2);

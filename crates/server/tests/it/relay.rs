@@ -21,7 +21,7 @@ use server::worker::Message;
 use tower::ServiceExt;
 use wire::{Bitrate, WorkerId};
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// The control plane of relays at 127.0.0.1:3478, with further settings.
 pub fn control(plane: Arc<Plane>, settings: &str) -> RelayControl {
@@ -44,7 +44,7 @@ fn an_allocation_takes_a_place_at_its_worker_for_as_long_as_it_is_there() {
     assert_eq!(test.relay.plane().placement().find(None, nobody), Some(WorkerId(1)), "the other has more to do");
 
     for id in [7, 7, 8, 9] {
-        test.relay.handle_event(WorkerId(0), Event::Ended(info(id), EndReason::Released));
+        test.relay.handle_event(WorkerId(0), Event::Ended(info(id), EndReason::Released, Default::default()));
     }
     assert!(test.relay.count() == 0 && !test.relay.has_receivers());
     test.relay.plane().placement().take(WorkerId(1), Bitrate::from_kbps(1));
@@ -112,17 +112,12 @@ async fn allocations_of_all_workers_are_listed_by_number_in_parts_and_can_be_end
     }
     let answer = async {
         for (worker, ids) in [(0, vec![3]), (1, vec![2, 5])] {
-            let message = loop {
-                match test.workers[worker].try_recv() {
-                    Some(message) => break message,
-                    None => tokio::task::yield_now().await,
-                }
-            };
+            let message = test.heard(worker).await;
             let Message::Relay(Command::List { token, user, after, count }) = message else { panic!("{message:?}") };
             assert_eq!(user.as_deref(), Some("a&b"));
             assert_eq!((after, count), (AllocationId(1), 2));
             let allocations = ids.into_iter().map(info).collect();
-            test.relay.handle_event(WorkerId(worker as u16), Event::Allocations { token, allocations });
+            test.relay.handle_event(WorkerId(worker as u16), Event::Allocations { token, allocations, upto: None });
         }
     };
     let (response, ()) = tokio::join!(test.ask("GET", "/api/relay/allocations?user=a%26b&after=1&limit=2"), answer);
@@ -282,7 +277,7 @@ fn since_1970() -> Duration {
 }
 
 /// An admin's token.
-fn admin() -> String {
+pub fn admin() -> String {
     let exp = since_1970().as_secs() + 60;
     let claims = Claims { exp, millrace: Rights::all(), ..Claims::default() };
     mint(&claims, SigningKey::Hs256(SECRET)).expect("a secret")
@@ -319,7 +314,17 @@ impl Harness {
         Harness { relay, app: Arc::new(app), workers }
     }
 
-    async fn send(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Response<Body> {
+    /// What a worker is told next.
+    pub async fn heard(&self, worker: usize) -> Message {
+        loop {
+            match self.workers[worker].try_recv() {
+                Some(message) => return message,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    pub async fn send(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Response<Body> {
         let mut request = Request::builder().method(method).uri(path);
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -336,11 +341,11 @@ impl Harness {
         self.send(method, path, Some(&admin()), "").await
     }
 
-    async fn status(&self, method: &str, path: &str) -> StatusCode {
+    pub async fn status(&self, method: &str, path: &str) -> StatusCode {
         self.ask(method, path).await.status()
     }
 
-    async fn get(&self, path: &str) -> Value {
+    pub async fn get(&self, path: &str) -> Value {
         let response = self.ask("GET", path).await;
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         json_of(response).await

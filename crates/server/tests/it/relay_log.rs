@@ -38,7 +38,7 @@ fn an_allocation_has_a_line_when_it_begins_and_one_when_it_ends() {
     let test = Harness::new("");
     let text = written(|| {
         test.relay.handle_event(WorkerId(0), Event::Began(info(7)));
-        test.relay.handle_event(WorkerId(0), Event::Ended(info(7), EndReason::Expired));
+        test.relay.handle_event(WorkerId(0), Event::Ended(info(7), EndReason::Expired, Default::default()));
     });
     let [began, ended] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
     let who = r#"id=7 user="alice" client=192.0.2.1:5000 transport="udp" relayed="127.0.0.1:50000""#;

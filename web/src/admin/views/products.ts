@@ -5,7 +5,9 @@ import { age, bits, bytes, count, duration, perSecond } from "../format.js";
 import type { PlotSpec } from "../plot.js";
 import type { Samples } from "../samples.js";
 import { last, to, View, type Context, type Figure } from "../view.js";
+import { gone as goneAllocations } from "./allocation.js";
 import { ending, back } from "./parts.js";
+import { gone as goneViewers } from "./viewer.js";
 
 interface Stream {
   name: string;
@@ -334,10 +336,12 @@ export function relay(context: Context): View {
     },
   ]);
   if (user !== undefined || worker !== undefined) view.add(back("relay", "Relay", user ?? `worker ${worker}`));
+  view.add(goneAllocations(user));
   view.addList<Allocation>(
     {
       name: "Allocations",
       id: (allocation) => allocation.id,
+      link: (allocation) => to(["relay", allocation.id]),
       action: ending(view, "allocation", (allocation) => `${allocation.id} of ${allocation.user}`, (allocation) => ["api", "relay", "allocations", allocation.id]),
       empty: "There is no allocation.",
       columns: [
@@ -407,11 +411,12 @@ export function reflect(context: Context): View {
 }
 
 function viewers(view: View, stream: string): View {
-  view.add(back("reflect", "Reflect", stream));
+  view.add(back("reflect", "Reflect", stream)).add(goneViewers(stream));
   view.addList<Viewer>(
     {
       name: "Viewers",
       id: (viewer) => viewer.id,
+      link: (viewer) => to(["reflect", "viewer", viewer.id]),
       action: ending(view, "viewer", (viewer) => `${viewer.id} at ${viewer.address}`, (viewer) => ["api", "reflect", "viewers", viewer.id]),
       empty: "Nobody watches.",
       columns: [

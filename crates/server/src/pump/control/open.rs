@@ -37,8 +37,8 @@ impl PumpControl {
     /// # Errors
     /// Why it cannot be.
     pub async fn open(&self, request: &OpenRequest) -> Result<Session, PumpError> {
-        let allowed = self.settings.destinations.as_ref();
-        self.open_to(request, |ip| allowed.map_or(Ok(()), |allowed| allowed.check(ip))).await
+        let allowed = self.lock().destinations.clone();
+        self.open_to(request, |ip| allowed.as_ref().map_or(Ok(()), |allowed| allowed.check(ip))).await
     }
 
     /// The same for the server itself, wherever it goes.
@@ -59,7 +59,7 @@ impl PumpControl {
         }
         let asked = Instant::now();
         let output = request.output.as_deref();
-        if let Some(name) = output.filter(|name| !self.settings.outputs.has(name)) {
+        if let Some(name) = output.filter(|name| !self.outputs.has(name)) {
             return Err(PumpError::NoOutput(name.to_owned()));
         }
         let remote = request.destination.resolve(|ip| may(ip).and_then(|()| self.can_send_to(ip, output))).await?;
@@ -121,6 +121,10 @@ impl PumpControl {
     ) -> Result<Session, PumpError> {
         let transport = transport(request.destination.is_rtp)?;
         let mut state = self.lock();
+        // While its title was looked up the operator may have changed his mind.
+        if let Some(allowed) = state.destinations.as_ref().filter(|_| !request.is_own) {
+            allowed.check(remote.ip())?;
+        }
         let placement = &mut *self.plane.placement();
         let on = request.channel.and_then(|channel| channel.worker);
         let place = state.sessions.place(placement, content.rate, on).ok_or(PumpError::Overloaded)?;

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use axum::body::Body;
 use axum::http::request::Parts;
+use reflect::course::Course;
 use reflect::spec::{EndedViewer, Join, NewViewer, StreamId, ViewerId};
 use tokio::sync::Notify;
 use wire::{Begun, Bitrate, WorkerId};
@@ -192,8 +193,8 @@ impl Admission {
         let copy = stream.copy(began, join.unwrap_or_else(|| stream.join()));
         self.enter(At::Task(asked.clone()));
         Body::new(copy.start(asked, move |Copied { reason, skips, sent_bytes }| {
-            let (stream, age) = (StreamId(0), began.elapsed());
-            control.remove(&EndedViewer { id, stream, reason, sent_bytes, skips, age });
+            let (stream, age, course) = (StreamId(0), began.elapsed(), Course { skips, ..Course::default() });
+            control.remove(&EndedViewer { id, stream, reason, sent_bytes, course, age });
         }))
     }
 

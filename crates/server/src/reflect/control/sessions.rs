@@ -18,6 +18,7 @@ use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::http::request::Parts;
 use hyper::body::{Frame, SizeHint};
+use reflect::course::Course;
 use reflect::spec::{EndReason, EndedViewer, StreamId, ViewerId};
 
 use super::{At, Control, Refusal, State};
@@ -122,9 +123,9 @@ impl Control {
 
     /// A session is over. A player that is still there begins another with its next request.
     pub(super) fn end_session(&self, id: ViewerId, session: &Session, now: Instant, reason: EndReason) {
-        let (stream, skips, sent_bytes) = (StreamId(0), 0, session.sent_bytes.load(Ordering::Relaxed));
+        let (stream, course, sent_bytes) = (StreamId(0), Course::default(), session.sent_bytes());
         let age = now.saturating_duration_since(session.begun);
-        self.remove(&EndedViewer { id, stream, reason, sent_bytes, skips, age });
+        self.remove(&EndedViewer { id, stream, reason, sent_bytes, course, age });
     }
 }
 
@@ -171,6 +172,11 @@ impl Session {
     /// Since when.
     pub(super) fn begun(&self) -> Instant {
         self.begun
+    }
+
+    /// What it was sent.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
     }
 
     fn hear(&self, now: Instant) {

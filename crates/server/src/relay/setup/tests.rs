@@ -163,6 +163,24 @@ fn addresses_that_nobody_may_reach_anyway_make_no_other_rules() {
 }
 
 #[test]
+fn other_lists_hold_beside_what_is_this_servers_own_and_for_the_hosts_addresses() {
+    let with = |lines: &str| config(&format!("listen = [\"0.0.0.0:3478\"]\n{lines}"));
+    let shared =
+        Shared::new(&with(""), 100, &[addr("0.0.0.0:3478")], &HOSTS, &[addr("0.0.0.0:20000")]).expect("addresses");
+    let mut source = shared.rules().clone();
+    source.renew(vec![HOSTS[1], "172.17.0.1".parse().expect("an address")]);
+    assert!(source.change(&with("").relay).is_none(), "nothing has changed");
+    let lists = with("allowed_peers = [\"172.16.0.0/12\"]\ndenied_peers = [\"9.9.9.0/24\"]").relay;
+    let rules = source.change(&lists).expect("others");
+    let allowed = ["172.17.0.2:5000", "9.9.8.9:5000", "192.168.1.5:20000"];
+    assert!(allowed.iter().all(|peer| rules.allows(addr(peer))));
+    assert!(!rules.allows(addr("9.9.9.9:5000")) && !rules.allows(addr("172.17.0.1:22")), "the host has it");
+    assert!(source.change(&lists).is_none());
+    let rules = source.change(&with("").relay).expect("as before");
+    assert!(rules.allows(addr("9.9.9.9:5000")) && !rules.allows(addr("172.17.0.2:5000")));
+}
+
+#[test]
 fn clients_are_told_where_the_relay_is_from_outside() {
     let uris = |lines: &str| {
         let config = config(&format!("secrets = [\"a secret of some length\"]\n{lines}"));
