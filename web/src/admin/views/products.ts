@@ -22,7 +22,8 @@ interface Room {
   tracks: number;
 }
 
-interface Participant {
+/** Who is in a room, as its list has it. */
+export interface Participant {
   id: string;
   identity: string;
   name: string;
@@ -34,7 +35,8 @@ interface Participant {
   version: string;
 }
 
-interface PumpSession {
+/** A session as lists of the pump have it. */
+export interface PumpSession {
   id: string;
   title: string;
   destination: string;

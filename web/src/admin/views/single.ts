@@ -6,33 +6,18 @@ import { confirm } from "../dialog.js";
 import { age, bits, bytes, count, duration } from "../format.js";
 import { to, View, type Context } from "../view.js";
 import { back, ending, facts } from "./parts.js";
+import type { Participant, PumpSession } from "./products.js";
 import { how, repeat } from "./sessions.js";
 import { link, row } from "./story.js";
 
-interface Played {
-  title: string;
-  destination: string;
-  rate: number;
-  worker: number;
-  state: string;
-  paused: boolean;
-  scale: number;
-  reason: string | null;
+interface Played extends PumpSession {
   position: number;
   trouble: { error: string } | null;
   statistics: Record<string, number | string> & { activity: string };
   story: { at: number; event: string; packet: number }[];
 }
 
-interface Member {
-  identity: string;
-  name: string;
-  state: string;
-  since: number;
-  publishes: number;
-  gets: number;
-  sdk: string;
-  version: string;
+interface Member extends Participant {
   sessions: { id: string; worker: number | null; statistics: Parameters<typeof how>[0] }[];
 }
 
