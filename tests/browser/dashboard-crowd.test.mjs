@@ -13,6 +13,8 @@ import { cuts, dashboard, figure, freePort, go, list, metric, number } from "./d
 import { serve } from "./server.mjs";
 
 const [VIEWERS, PLAYED, ALLOCATIONS] = [2000, 500, 1000];
+/** What the pump's list is called. */
+const PUMPED = "Sessions, and those that ended lately";
 const VIEWS = ["machine", "streams", "sessions", "rooms", "pump", "relay", "reflect", "health"];
 /** What a page may take of the browser's memory, with an hour of samples. */
 const MEMORY_MAX = 50e6;
@@ -87,7 +89,7 @@ test("page, /metrics and API say the same of all who are here", async () => {
   const views = [
     ["streams", "Viewers", "2,000", [["Streams", "1"]]],
     ["sessions", undefined, undefined, [["Sessions", "2,001"]]],
-    ["pump", "Playing", "500", [["Sessions", "500"], ["Titles", "1"]]],
+    ["pump", "Playing", "500", [[PUMPED, "500"], ["Titles", "1"]]],
     ["relay", "Allocations", "1,000", [["Allocations", "1,000"], ["Users", "1"]]],
   ];
   for (const [name, label, value, tables] of views) {
@@ -112,7 +114,7 @@ test("workers have them all between them, and each leads to its own", async () =
   await until("all", LONG, async () => JSON.stringify(sum(await cells())) === JSON.stringify([VIEWERS + 1, PLAYED, ALLOCATIONS]));
   const lines = await cells();
   for (const [worker, counts] of lines.entries()) {
-    for (const [name, table, count] of [["sessions", "Sessions", counts[0]], ["pump", "Sessions", counts[1]], ["relay", "Allocations", counts[2]]]) {
+    for (const [name, table, count] of [["sessions", "Sessions", counts[0]], ["pump", PUMPED, counts[1]], ["relay", "Allocations", counts[2]]]) {
       await go(page, `${name}?worker=${worker}`);
       await until(`${name} of worker ${worker}`, LONG, async () => (await rows(table)) === count.toLocaleString("en"));
     }

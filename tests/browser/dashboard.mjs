@@ -65,8 +65,10 @@ export async function list(url, path) {
 export const cuts = (page) =>
   page.evaluate(() => {
     const main = document.querySelector("main");
-    const texts = [...document.querySelectorAll(".figures dt, .figures dd, .facts dt, .plot h3, nav a, h1, h2")];
-    const cut = texts.filter((element) => element.scrollWidth > element.clientWidth && element.clientWidth > 0);
+    const texts = [...document.querySelectorAll(".figures dt, .figures dd, .facts dt, figcaption, .legend, .grid .row, .head .cell, nav a, h1, h2")];
+    const cut = texts.filter(
+      ({ scrollWidth, clientWidth, scrollHeight, clientHeight }) => (scrollWidth > clientWidth || scrollHeight > clientHeight) && clientWidth > 0,
+    );
     return {
       cut: cut.map((element) => element.textContent),
       page: document.documentElement.scrollWidth - innerWidth,

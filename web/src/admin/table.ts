@@ -61,13 +61,13 @@ export class Table<Row> {
     this.count.setAttribute("role", "status");
     const tools = make("div", "tools", make("h2", "", spec.name), this.count, this.search);
     this.head.setAttribute("role", "row");
-    const grid = make("div", "grid", this.head, this.body);
+    const grid = make("div", "", this.head, this.body);
     grid.setAttribute("role", "grid");
     grid.setAttribute("aria-label", spec.name);
     const action = spec.action ? " 4.5rem" : "";
     grid.style.setProperty("--columns", spec.columns.map((column) => column.width).join(" ") + action);
     const narrow = spec.columns.filter((column) => !column.isExtra);
-    grid.style.setProperty("--narrow", narrow.map((column) => column.width).join(" ") + action);
+    grid.style.setProperty("--narrow", narrow.map(share).join(" ") + (spec.action ? " 3.6rem" : ""));
     this.body.tabIndex = 0;
     this.body.setAttribute("role", "rowgroup");
     this.body.setAttribute("aria-label", `${spec.name}: rows`);
@@ -76,7 +76,7 @@ export class Table<Row> {
     this.body.addEventListener("keydown", (event) => this.press(event));
     this.body.addEventListener("click", (event) => this.click(event));
     this.observer.observe(this.body);
-    this.element = make("section", "table", tools, grid, this.note);
+    this.element = make("section", "table", tools, make("div", "grid", grid, this.note));
     this.note.textContent = "Loading …";
     this.showHead();
     if (query) this.rows.search(query);
@@ -138,7 +138,7 @@ export class Table<Row> {
     this.note.hidden = shown.length > 0;
     this.body.parentElement?.setAttribute("aria-rowcount", String(shown.length + 1));
     this.space.style.height = `${shown.length * ROW_PX}px`;
-    this.body.style.height = `${Math.min(Math.max(shown.length, 1), 14) * ROW_PX}px`;
+    this.body.style.height = `${Math.min(shown.length, 14) * ROW_PX}px`;
     this.show();
   }
 
@@ -243,6 +243,9 @@ export class Table<Row> {
     else if (!target?.closest("a") && this.spec.link) location.hash = this.spec.link(row);
   }
 }
+
+/** Where there is little room columns share it by the least that they want, in `rem`, and none sticks out. */
+const share = ({ width }: { width: string }): string => `minmax(0, ${parseFloat(width.replace("minmax(", ""))}fr)`;
 
 /** In this form names with numbers in them go by these, as people expect. */
 const natural = (text: string): string => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(15, "0"));
