@@ -1,6 +1,6 @@
 // Bundles src/ into dist/, which is checked in so that building the server needs Rust alone.
 // `node build.mjs [OUTDIR]`; ./test builds into another folder and compares.
-import { copyFile, mkdir } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { build } from "esbuild";
 
 const out = process.argv[2] ?? "dist";
@@ -23,4 +23,14 @@ const plots = "/*! uPlot, https://github.com/leeoniya/uPlot, MIT */";
 const dashboard = { ...settings, minify: true, banner: { js: plots, css: plots } };
 await build({ ...dashboard, entryPoints: ["src/admin.ts"], outfile: `${out}/admin.js` });
 await build({ ...dashboard, entryPoints: ["admin.css"], outfile: `${out}/admin.css` });
-for (const file of ["admin.html", "index.html", "room.html", "room.css", "style.css"]) await copyFile(file, `${out}/${file}`);
+for (const style of ["style.css", "room.css"]) await build({ ...settings, entryPoints: [style], outfile: `${out}/${style}` });
+// What all pages have stands once in shared/, and in their place as {head} and {brand}.
+const part = async (name) => (await readFile(`shared/${name}`, "utf8")).trim();
+const brand = await part("brand.svg");
+// As a picture of its own it has a namespace, and no colours of a page.
+const icon = brand.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"').replace("currentColor", "#b9771b").replace(/\s+/g, " ");
+const head = (await part("head.html")).replace("{icon}", encodeURIComponent(icon));
+for (const page of ["admin.html", "index.html", "room.html"]) {
+  const text = (await readFile(page, "utf8")).replace("{head}", () => head).replace(/^( *)\{brand\}/m, (_, indent) => brand.replace(/^/gm, indent));
+  await writeFile(`${out}/${page}`, text);
+}

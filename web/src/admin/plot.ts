@@ -79,6 +79,7 @@ export class Plot {
 
   private build(data: uPlot.AlignedData): void {
     this.plot?.destroy();
+    this.element.classList.toggle("many", this.lines.length > 3);
     const [ink, grid] = [colour("faint"), colour("grid")];
     const axis = { stroke: ink, font: "11px system-ui, sans-serif", grid: { stroke: grid, width: 1 }, ticks: { show: false } };
     const least = this.spec.least ?? 0;
@@ -86,6 +87,7 @@ export class Plot {
       {
         width: this.canvas.clientWidth || 320,
         height: HEIGHT,
+        padding: [8, 12, 0, 0],
         legend: { show: false },
         cursor: { sync: { key: "hour" }, drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
@@ -96,7 +98,7 @@ export class Plot {
           { ...axis, size: 24, space: 42, values: (_, times) => times.map(clock) },
           {
             ...axis,
-            size: 66,
+            size: 68,
             ...(this.spec.isBinary && { incrs: POWERS }),
             values: (_, values) => values.map((value) => (value === 0 ? "0" : brief(this.spec.format(value)))),
           },

@@ -2,7 +2,7 @@
 // a row, Enter opens it, Delete does what its button does.
 
 import { make } from "../page.js";
-import { Keyed, LOOKS_PER_FRAME, Rows } from "./rows.js";
+import { Keyed, type Order, Rows } from "./rows.js";
 
 export interface Column<Row> {
   title: string;
@@ -43,7 +43,6 @@ export class Table<Row> {
   private readonly note = make("p", "empty");
   private readonly made = new Map<number, { element: HTMLElement; id: string }>();
   private sorted: { column: number; down: boolean } = { column: 0, down: false };
-  private size = 0;
   private chosen = -1;
   private chosenId = "";
   private readonly observer = new ResizeObserver(() => this.show());
@@ -62,13 +61,13 @@ export class Table<Row> {
     this.count.setAttribute("role", "status");
     const tools = make("div", "tools", make("h2", "", spec.name), this.count, this.search);
     this.head.setAttribute("role", "row");
-    const grid = make("div", "grid", this.head, this.body);
+    const grid = make("div", "", this.head, this.body);
     grid.setAttribute("role", "grid");
     grid.setAttribute("aria-label", spec.name);
     const action = spec.action ? " 4.5rem" : "";
     grid.style.setProperty("--columns", spec.columns.map((column) => column.width).join(" ") + action);
     const narrow = spec.columns.filter((column) => !column.isExtra);
-    grid.style.setProperty("--narrow", narrow.map((column) => column.width).join(" ") + action);
+    grid.style.setProperty("--narrow", narrow.map(share).join(" ") + (spec.action ? " 3.6rem" : ""));
     this.body.tabIndex = 0;
     this.body.setAttribute("role", "rowgroup");
     this.body.setAttribute("aria-label", `${spec.name}: rows`);
@@ -77,7 +76,7 @@ export class Table<Row> {
     this.body.addEventListener("keydown", (event) => this.press(event));
     this.body.addEventListener("click", (event) => this.click(event));
     this.observer.observe(this.body);
-    this.element = make("section", "table", tools, grid, this.note);
+    this.element = make("section", "table", tools, make("div", "grid", grid, this.note));
     this.note.textContent = "Loading …";
     this.showHead();
     if (query) this.rows.search(query);
@@ -88,8 +87,7 @@ export class Table<Row> {
     const texts = this.spec.columns.map((column) => column.text);
     const write = (row: Row): string => texts.map((text) => text(row)).join("\n");
     this.note.textContent = this.spec.empty;
-    this.size = rows.length;
-    this.rows.set(rows.map((row) => new Keyed(row, this.spec.id(row), write)), this.compare());
+    this.rows.set(rows.map((row) => new Keyed(row, this.spec.id(row), write)), this.order());
   }
 
   fail(why: string): void {
@@ -101,18 +99,10 @@ export class Table<Row> {
     this.observer.disconnect();
   }
 
-  private compare(): (one: Keyed<Row>, other: Keyed<Row>) => number {
+  private order(): Order<Row> {
     const column = this.spec.columns[this.sorted.column];
-    const sign = this.sorted.down ? -1 : 1;
-    const value = column?.value;
-    if (value) return (one, other) => sign * (value(one.row) - value(other.row));
     const text = column?.text ?? (() => "");
-    // Names with numbers in them go by these, as people expect; of very many that takes too long for one frame.
-    if (this.size <= LOOKS_PER_FRAME) return (one, other) => sign * collator.compare(text(one.row), text(other.row));
-    return (one, other) => {
-      const [first, second] = [text(one.row), text(other.row)];
-      return first === second ? 0 : first < second ? -sign : sign;
-    };
+    return { by: column?.value ?? ((row) => natural(text(row))), down: this.sorted.down };
   }
 
   private showHead(): void {
@@ -124,7 +114,7 @@ export class Table<Row> {
         this.sorted = { column: index, down };
         this.showHead();
         this.body.scrollTop = 0;
-        this.rows.sort(this.compare());
+        this.rows.sort(this.order());
         this.head.querySelectorAll("button")[index]?.focus();
       });
       const cell = make("div", classes(column), button);
@@ -148,7 +138,7 @@ export class Table<Row> {
     this.note.hidden = shown.length > 0;
     this.body.parentElement?.setAttribute("aria-rowcount", String(shown.length + 1));
     this.space.style.height = `${shown.length * ROW_PX}px`;
-    this.body.style.height = `${Math.min(Math.max(shown.length, 1), 14) * ROW_PX}px`;
+    this.body.style.height = `${Math.min(shown.length, 14) * ROW_PX}px`;
     this.show();
   }
 
@@ -254,7 +244,11 @@ export class Table<Row> {
   }
 }
 
-const collator = new Intl.Collator("en", { numeric: true });
+/** Where there is little room columns share it by the least that they want, in `rem`, and none sticks out. */
+const share = ({ width }: { width: string }): string => `minmax(0, ${parseFloat(width.replace("minmax(", ""))}fr)`;
+
+/** In this form names with numbers in them go by these, as people expect. */
+const natural = (text: string): string => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(15, "0"));
 
 function classes<Row>(column: Column<Row>): string {
   return `cell${column.isNumber ? " number" : ""}${column.isExtra ? " extra" : ""}`;

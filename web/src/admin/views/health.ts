@@ -24,8 +24,10 @@ export function health(context: Context): View {
     (findings) => {
       const rank = (finding: Finding) => ORDER.indexOf(finding.severity.toLowerCase());
       findings.sort((one, other) => rank(one) - rank(other));
-      const bad = findings.filter((finding) => rank(finding) < 2).length;
-      state.textContent = bad === 0 ? "Nothing here hurts." : `${bad} of ${findings.length} checks say what to mend.`;
+      const counts = ORDER.map((name, index) => [findings.filter((finding) => rank(finding) === index).length, name] as const);
+      const found = counts.filter(([count]) => count > 0).map(([count, name]) => `${count} ${name}${count > 1 && name !== "ok" ? "s" : ""}`);
+      const hurts = findings.some((finding) => rank(finding) < 2);
+      state.textContent = `${hurts ? "" : "Nothing here hurts: "}${found.join(", ")}.`;
       place.replaceChildren(...findings.map(item));
     },
     (error: unknown) => {

@@ -24,7 +24,8 @@ interface Room {
   tracks: number;
 }
 
-interface Participant {
+/** Who is in a room, as its list has it. */
+export interface Participant {
   id: string;
   identity: string;
   name: string;
@@ -36,7 +37,8 @@ interface Participant {
   version: string;
 }
 
-interface PumpSession {
+/** A session as lists of the pump have it. */
+export interface PumpSession {
   id: string;
   title: string;
   destination: string;
@@ -218,7 +220,7 @@ function participants(view: View, room: string): View {
       columns: [
         { title: "Identity", width: "minmax(9rem, 2fr)", text: (who) => who.identity },
         { title: "Name", width: "minmax(6rem, 1fr)", isExtra: true, text: (who) => who.name },
-        { title: "State", width: "6rem", text: (who) => who.state },
+        { title: "State", width: "6rem", isExtra: true, text: (who) => who.state },
         { title: "Publishes", width: "6.5rem", isNumber: true, text: (who) => count(who.publishes), value: (who) => who.publishes },
         { title: "Gets", width: "5rem", isNumber: true, isExtra: true, text: (who) => count(who.gets), value: (who) => who.gets },
         { title: "SDK", width: "8rem", isExtra: true, text: (who) => `${who.sdk} ${who.version}`.trim() },
@@ -259,7 +261,7 @@ export function pump(context: Context): View {
   if (worker !== undefined || title !== undefined) view.add(back("pump", "Pump", title ?? `worker ${worker}`));
   view.addList<PumpSession>(
     {
-      name: "Sessions",
+      name: "Sessions, and those that ended lately",
       id: (session) => session.id,
       link: (session) => to(["pump", session.id]),
       action: ending(view, "session", (session) => session.id, (session) => ["pump", "sessions", session.id]),
@@ -345,12 +347,12 @@ export function relay(context: Context): View {
       action: ending(view, "allocation", (allocation) => `${allocation.id} of ${allocation.user}`, (allocation) => ["api", "relay", "allocations", allocation.id]),
       empty: "There is no allocation.",
       columns: [
-        { title: "Id", width: "minmax(5rem, 9.5rem)", text: (allocation) => allocation.id, value: (allocation) => Number(allocation.id) },
-        { title: "User", width: "minmax(7rem, 2fr)", text: (allocation) => allocation.user },
-        { title: "Client", width: "minmax(10rem, 2fr)", isExtra: true, text: (allocation) => `${allocation.client} ${allocation.transport}` },
+        { title: "Id", width: "minmax(5rem, 1fr)", text: (allocation) => allocation.id, value: (allocation) => Number(allocation.id) },
+        { title: "User", width: "minmax(6rem, 1fr)", text: (allocation) => allocation.user },
+        { title: "Client", width: "minmax(11rem, 3fr)", isExtra: true, text: (allocation) => `${allocation.client} ${allocation.transport}` },
         { title: "Relayed", width: "minmax(10rem, 2fr)", isExtra: true, text: (allocation) => [allocation.relayed].flat().join(", ") },
         { title: "Sent", width: "6.5rem", isNumber: true, text: (allocation) => bytes(allocation.sent.bytes), value: (allocation) => allocation.sent.bytes },
-        { title: "Got", width: "6.5rem", isNumber: true, text: (allocation) => bytes(allocation.received.bytes), value: (allocation) => allocation.received.bytes },
+        { title: "Got", width: "6.5rem", isNumber: true, isExtra: true, text: (allocation) => bytes(allocation.received.bytes), value: (allocation) => allocation.received.bytes },
         { title: "Age", width: "7rem", isNumber: true, isExtra: true, text: (allocation) => duration(allocation.age), value: (allocation) => allocation.age },
       ],
     },

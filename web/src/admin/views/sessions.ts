@@ -66,7 +66,7 @@ export function sessions(context: Context): View {
         { title: "Address", width: "minmax(8rem, 1.5fr)", isExtra: true, text: (session) => session.address ?? "–" },
         { title: "Subject", width: "minmax(6rem, 1fr)", isExtra: true, text: (session) => session.subject ?? "–" },
         { title: "Worker", width: "5.5rem", isNumber: true, isExtra: true, text: (session) => String(session.worker), value: (session) => session.worker },
-        { title: "Here for", width: "7rem", isNumber: true, text: (session) => age(session.since), value: (session) => -session.since },
+        { title: "Here for", width: "7rem", isNumber: true, isExtra: true, text: (session) => age(session.since), value: (session) => -session.since },
       ],
     },
     path(["api", "sessions"], { stream, worker }),
@@ -90,7 +90,7 @@ function ended(view: View): View {
         { title: "Ended", width: "7rem", text: (session) => `${age(session.ended?.at ?? 0)} ago`, value: (session) => -(session.ended?.at ?? 0) },
         { title: "Why", width: "minmax(8rem, 1fr)", text: (session) => session.ended?.why.replaceAll("_", " ") ?? "" },
         { title: "Stream or room", width: "minmax(7rem, 2fr)", text: (session) => session.stream },
-        { title: "Role", width: "6.5rem", text: (session) => session.role },
+        { title: "Role", width: "6.5rem", isExtra: true, text: (session) => session.role },
         { title: "Address", width: "minmax(8rem, 1.5fr)", isExtra: true, text: (session) => session.address ?? "–" },
         { title: "Subject", width: "minmax(6rem, 1fr)", isExtra: true, text: (session) => session.subject ?? "–" },
         {
@@ -120,7 +120,8 @@ function one(view: View, id: string): View {
     try {
       const session = await read<Session>(path(["api", "sessions", id]), view.signal);
       problem.textContent = "";
-      place.replaceChildren(make("h2", "", `${session.role} of ${session.stream}`), of(session), ...how(session.statistics));
+      for (const each of tools.querySelectorAll<HTMLElement>(".of-viewers")) each.hidden = session.role === "publisher";
+      place.replaceChildren(make("h2", "", `${session.role === "publisher" ? "Publisher" : "Viewer"} of ${session.stream}`), of(session), ...how(session.statistics));
     } catch (error) {
       tools.hidden = error instanceof Refused && error.status === 404;
       problem.textContent = tools.hidden ? "It is not there any more." : error instanceof Error ? error.message : String(error);
@@ -164,14 +165,14 @@ export function how(statistics: Statistics | null | undefined): HTMLElement[] {
 }
 
 function actions(view: View, id: string): HTMLElement {
-  const layer = make("select");
+  const layer = make("select", "of-viewers");
   for (const [text, value] of [["any layer", ""], ["the smallest", "0"], ["up to the second", "1"], ["up to the third", "2"]]) {
     const option = make("option", "", text ?? "");
     option.value = value ?? "";
     layer.append(option);
   }
   layer.setAttribute("aria-label", "Largest layer");
-  const limit = make("button", "", "Limit layer");
+  const limit = make("button", "of-viewers", "Limit layer");
   limit.type = "button";
   limit.addEventListener("click", () =>
     confirm({

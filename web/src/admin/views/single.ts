@@ -6,33 +6,18 @@ import { confirm } from "../dialog.js";
 import { age, bits, bytes, count, duration } from "../format.js";
 import { to, View, type Context } from "../view.js";
 import { back, ending, facts } from "./parts.js";
+import type { Participant, PumpSession } from "./products.js";
 import { how, repeat } from "./sessions.js";
 import { link, row } from "./story.js";
 
-interface Played {
-  title: string;
-  destination: string;
-  rate: number;
-  worker: number;
-  state: string;
-  paused: boolean;
-  scale: number;
-  reason: string | null;
+interface Played extends PumpSession {
   position: number;
   trouble: { error: string } | null;
   statistics: Record<string, number | string> & { activity: string };
   story: { at: number; event: string; packet: number }[];
 }
 
-interface Member {
-  identity: string;
-  name: string;
-  state: string;
-  since: number;
-  publishes: number;
-  gets: number;
-  sdk: string;
-  version: string;
+interface Member extends Participant {
   sessions: { id: string; worker: number | null; statistics: Parameters<typeof how>[0] }[];
 }
 
@@ -79,7 +64,7 @@ export function played(context: Context, id: string): View {
         "ol",
         "events",
         ...session.story.map(({ at, event, packet }) =>
-          row(at, `${event} at packet ${count(packet)} of the title`, event === "starved" ? "bad" : ""),
+          row(at, `${event[0]?.toUpperCase() ?? ""}${event.slice(1)} at packet ${count(packet)} of the title`, event === "starved" ? "bad" : ""),
         ),
       ),
     ]),
@@ -91,10 +76,10 @@ export function played(context: Context, id: string): View {
     return made;
   };
   const seconds = make("input");
+  const label = make("label", "line", seconds, "seconds from the start");
   seconds.type = "number";
   seconds.min = seconds.value = "0";
-  seconds.setAttribute("aria-label", "Seconds from the title's start");
-  const seek = button("Seek", `Seek in session ${id}`, "It goes on at that time of its title; its clock and counters run on.", () =>
+  const seek = button("Seek to", `Seek in session ${id}`, "It goes on at that time of its title; its clock and counters run on.", () =>
     change("PATCH", at, { seek: Number(seconds.value) }),
   );
   const end = make("button", "danger", "End session");
@@ -106,8 +91,8 @@ export function played(context: Context, id: string): View {
       "line",
       button("Pause", `Pause session ${id}`, "It sends nothing until it is told to go on.", () => change("PATCH", at, { paused: true })),
       button("Go on", `Let session ${id} go on`, "It sends again.", () => change("PATCH", at, { paused: false })),
-      seconds,
       seek,
+      label,
       end,
     ),
   );

@@ -137,6 +137,8 @@ const [WIDTH, HEIGHT] = [1000, 60];
 
 /** Estimate and layers as steps from the session's begin to its end, or to now; red where a picture stood still. */
 function drawn(story: Story): HTMLElement {
+  // A publisher has none of it.
+  if (!story.events.some(({ event }) => ["estimate", "layer", "freeze"].includes(event))) return make("div");
   const end = story.ended?.at ?? Date.now() / 1000;
   const span = Math.max(end - story.since, 1);
   const x = (at: number): number => (WIDTH * Math.min(Math.max(at - story.since, 0), span)) / span;
