@@ -13,6 +13,7 @@ pub mod examine;
 pub mod guard;
 pub mod host;
 pub mod http;
+mod https;
 pub mod import;
 pub mod livekit;
 pub mod machine;
