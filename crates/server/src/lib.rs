@@ -32,5 +32,6 @@ mod scan;
 mod signals;
 mod supervisor;
 pub mod tls;
+pub mod traces;
 mod upgrade;
 pub mod worker;
