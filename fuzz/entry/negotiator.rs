@@ -255,7 +255,7 @@ impl Heard {
     fn hear(&mut self, notice: &Notice) {
         match notice {
             Notice::Connected { session } => *self.connected.entry(session.0).or_default() += 1,
-            Notice::Conference { .. } => {}
+            Notice::Reached { .. } | Notice::Conference { .. } => {}
             Notice::Ended { session, .. } => *self.ended.entry(session.0).or_default() += 1,
         }
     }

@@ -146,6 +146,18 @@ impl Rooms {
         member.transports.publisher.as_ref().map(|peer| peer.id)
     }
 
+    /// The peer connection on which who has this signalling connection counts.
+    pub fn primary(&self, connection: ConnectionId) -> Option<SessionId> {
+        let place = self.directory.of_connection(connection)?;
+        let member = self.rooms.get(&place.room)?.members.get(&place.who)?;
+        member.transports.primary().map(|peer| peer.id)
+    }
+
+    /// Whether a peer connection is still somebody's.
+    pub fn has(&self, session: SessionId) -> bool {
+        self.directory.of_session(session).is_some()
+    }
+
     /// A client's request. Of a connection that is closed it is not heard.
     pub fn handle_request(&mut self, now: Now, connection: ConnectionId, request: SignalRequest, out: &mut Outbox) {
         let (Some(place), Some(signal)) = (self.directory.of_connection(connection), request.message) else { return };

@@ -17,6 +17,7 @@ mod relay;
 mod section;
 mod source;
 mod tables;
+mod traces;
 mod value;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -36,6 +37,7 @@ pub use load::{ConfigError, SetIn};
 pub use output::OutputConfig;
 use section::{Table, section};
 pub use source::{NoSource, PullSource, ReflectSource};
+pub use traces::{Header, Traces};
 pub use value::{Bytes, ForwardedBy, IceServer, LogFormat, Origin, Secret, duration, network};
 use value::{any, between};
 
@@ -60,6 +62,8 @@ pub struct Config {
     pub livekit: Livekit,
     /// `[log]`
     pub log: Log,
+    /// `[traces]`
+    pub traces: Traces,
     /// `[pump]`
     pub pump: Pump,
     /// `[relay]`
@@ -355,7 +359,7 @@ section! {
 }
 
 impl Config {
-    fn tables(&mut self) -> [Table<'_>; 12] {
+    fn tables(&mut self) -> [Table<'_>; 13] {
         [
             self.http.table(),
             self.tls.table(),
@@ -366,6 +370,7 @@ impl Config {
             self.rooms.table(),
             self.livekit.table(),
             self.log.table(),
+            self.traces.table(),
             self.pump.table(),
             self.relay.table(),
             self.reflect.table(),

@@ -188,7 +188,11 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), cors::cors))
         .merge(if app.metrics.settings.is_apart { Router::new() } else { metrics::routes() })
         .with_state(app.clone())
-        .merge(app.livekit.as_ref().map_or_else(Router::new, |control| signalling::routes(control.hub().clone())))
+        .merge(
+            app.livekit.as_ref().map_or_else(Router::new, |control| {
+                signalling::routes(control.hub().clone(), app.plane.traces().clone())
+            }),
+        )
 }
 
 /// What is served of the rooms, and the pages that show them.

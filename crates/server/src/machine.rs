@@ -48,6 +48,7 @@ use crate::rooms::negotiator::{self, Input, Negotiator, Notice};
 use crate::rtsp;
 use crate::supervisor::Watchdog;
 use crate::tls::Certificates;
+use crate::traces::Traces;
 use crate::upgrade::{self, Sockets};
 use crate::worker::{Message, Numbers, Products, Ways};
 
@@ -223,7 +224,7 @@ impl Machine {
             bodies.push((negotiator, counters, receiver));
         }
         let placement = placement::Settings { busy_max: config.workers.busy_max, near_max: config.rooms.near_max };
-        let plane = Plane::new(Workers::new(running), placement);
+        let plane = Plane::traced(Workers::new(running), placement, Traces::start(&config.traces)?);
         let library = setup::library(config)?;
         let pump = Arc::new(PumpControl::new(library, plane.clone(), senders, setup::control_settings(config)));
         pump.start_live(&config.pump.live)?;

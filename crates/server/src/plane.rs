@@ -16,6 +16,8 @@ use std::time::Instant;
 use placement::Placement;
 use workers::Workers;
 
+use crate::traces::Traces;
+
 /// The control plane of one product, as far as the server's life is concerned.
 pub trait ProductControl: Send + Sync {
     /// Does what is due. Called a few times a second.
@@ -33,13 +35,19 @@ pub struct Plane {
     workers: Workers,
     placement: Mutex<Placement>,
     is_draining: AtomicBool,
+    traces: Traces,
 }
 
 impl Plane {
-    /// All workers at rest, with no session.
+    /// All workers at rest, with no session. Joins are not traced.
     pub fn new(workers: Workers, settings: placement::Settings) -> Arc<Self> {
+        Plane::traced(workers, settings, Traces::default())
+    }
+
+    /// The same, and joins are traced.
+    pub fn traced(workers: Workers, settings: placement::Settings, traces: Traces) -> Arc<Self> {
         let placement = Mutex::new(Placement::new(workers.count(), settings));
-        Arc::new(Plane { workers, placement, is_draining: AtomicBool::new(false) })
+        Arc::new(Plane { workers, placement, is_draining: AtomicBool::new(false), traces })
     }
 
     /// The way to the workers.
@@ -50,6 +58,11 @@ impl Plane {
     /// Where newcomers go.
     pub fn placement(&self) -> MutexGuard<'_, Placement> {
         self.placement.lock().expect("nobody panics under this lock")
+    }
+
+    /// What becomes of joins.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Refuses newcomers from now on.

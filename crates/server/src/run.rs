@@ -223,7 +223,9 @@ async fn serve(
         pass_on(away, &running, &app.connections, &mut ends, &mut wishes).await;
     }
     app.connections.end().await;
-    Ok(())
+    let plane = running.plane.clone();
+    // What is traced is sent by another thread, for which this waits.
+    Ok(tokio::task::spawn_blocking(move || plane.traces().stop()).await?)
 }
 
 /// Listens at all addresses that the door has.

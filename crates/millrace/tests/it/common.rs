@@ -1,6 +1,7 @@
 //! A server as its own process, and clients of it over real sockets.
 
 mod client;
+mod collector;
 mod dtls;
 mod line;
 mod publisher;
@@ -17,6 +18,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub use client::{Client, FRAGMENT, Way, restart_from_another_address};
+pub use collector::{Collector, Trace, said};
 pub use dtls::Front;
 pub use line::Cut;
 pub use publisher::Publisher;

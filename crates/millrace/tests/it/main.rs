@@ -47,6 +47,7 @@ mod skip;
 mod slow_reader;
 mod story;
 mod supervisor;
+mod traces;
 mod upgrade;
 mod upgrade_tls;
 mod uplink_loss;

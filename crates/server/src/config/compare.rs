@@ -18,6 +18,7 @@ impl Config {
             self.rooms != other.rooms,
             self.livekit != other.livekit,
             self.log != other.log,
+            self.traces != other.traces,
             self.pump != other.pump,
             self.relay != other.relay,
             self.reflect != other.reflect,

@@ -20,6 +20,7 @@ use crate::rooms::client::Client;
 use crate::rooms::control::{ControlError, Opened};
 use crate::rooms::directory::{DirectoryError, Role};
 use crate::rooms::negotiator::{Answer, Patched};
+use crate::traces::{Asked, Join};
 
 /// Media type of trickle fragments (RFC 8840 §9).
 pub(super) const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
@@ -43,27 +44,57 @@ async fn open(
     State(app): State<Arc<App>>,
     InPath(stream): InPath<String>,
     RawQuery(query): RawQuery,
-    ClientAddress { ip: address, is_proxy }: ClientAddress,
+    client: ClientAddress,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let bearer = app.authorize(&headers, role, &stream)?;
-    let offer = app.read_body(&headers, body, SDP).await?;
+    let (name, route) = match role {
+        Role::Publisher => ("WHIP join", "/whip/{stream}"),
+        Role::Viewer => ("WHEP join", "/whep/{stream}"),
+    };
+    let asked = Asked { name, method: "POST", route, headers: &headers, client: client.ip, phase: "offer" };
+    let mut join = app.plane.traces().begin(&asked);
+    join.set("millrace.stream", || stream.clone());
+    match admit(role, &app, &stream, query, client, &headers, body, &mut join).await {
+        Ok(Opened { session, key, answer }) => {
+            join.answer(StatusCode::CREATED);
+            app.rooms.follow(session, join);
+            created(&app, &format!("{stream}/{key}"), answer)
+        }
+        Err(problem) => {
+            join.refuse(problem.status(), problem.detail());
+            Err(problem)
+        }
+    }
+}
+
+async fn admit(
+    role: Role,
+    app: &App,
+    stream: &str,
+    query: Option<String>,
+    ClientAddress { ip: address, is_proxy }: ClientAddress,
+    headers: &HeaderMap,
+    body: Body,
+    join: &mut Join,
+) -> Result<Opened, Problem> {
+    let bearer = app.authorize(headers, role, stream)?;
+    let offer = app.read_body(headers, body, SDP).await?;
+    join.enter("answer");
     let (ends_at, subject) = (app.end_of(&bearer), bearer.subject.map(Arc::from));
     let client = Client { address, is_proxy, subject, token: bearer.token, ends_at };
     let opened = match role {
-        Role::Publisher => app.rooms.publish(&stream, &offer, client).await,
+        Role::Publisher => app.rooms.publish(stream, &offer, client).await,
         Role::Viewer => {
             let tracks: Vec<&str> = query.iter().flat_map(|query| wanted_tracks(query)).collect();
-            app.rooms.watch(&stream, &offer, &tracks, client).await
+            app.rooms.watch(stream, &offer, &tracks, client).await
         }
     };
     use DirectoryError::{TooManySessions, TooManyWaiting};
     if let (Err(ControlError::Directory(TooManyWaiting | TooManySessions)), Some(ip)) = (&opened, address) {
         app.connections.doubted.reach_limit(ip);
     }
-    let Opened { key, answer } = opened?;
-    created(&app, &format!("{stream}/{key}"), answer)
+    Ok(opened?)
 }
 
 /// The answer to an offer that was taken. `location` is from where the request went to (RFC 9110 §10.2.2, RFC 3986 §5.2), which may

@@ -18,17 +18,19 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::broadcast::{SDP, created, fragment_of, patched, wanted_tracks};
+use super::client::ClientAddress;
 use super::{App, InPath, Problem, api};
 use crate::auth::{Refusal, bearer_token};
 use crate::livekit::control::Control;
 use crate::livekit::guests::{Guest, GuestError, Place};
 use crate::livekit::hub::NotNow;
-use crate::rooms::control::{ControlError, OVERLOAD_RETRY_SECONDS};
+use crate::rooms::control::{ControlError, OVERLOAD_RETRY_SECONDS, Opened};
 use crate::rooms::directory::Role;
+use crate::traces::{Asked, Join};
 
 /// The endpoint and its resources, beside those of `broadcast`: there the second part of a path is a session's, here an identity.
 pub(super) fn routes(endpoint: &str, role: Role) -> Router<Arc<App>> {
-    let open = move |state, path, query, headers, body| open(role, state, path, query, headers, body);
+    let open = move |state, path, query, client, headers, body| open(role, state, path, query, client, headers, body);
     let amend = move |state, path, headers, body| amend(role, state, path, headers, body);
     let close = move |state, path, headers| close(role, state, path, headers);
     let stats = move |state, path, headers| stats(role, state, path, headers);
@@ -49,24 +51,53 @@ async fn open(
     State(app): State<Arc<App>>,
     InPath((room, identity)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
+    ClientAddress { ip: client, .. }: ClientAddress,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    let (name, route) = match role {
+        Role::Publisher => ("WHIP join", "/whip/{room}/{identity}"),
+        Role::Viewer => ("WHEP join", "/whep/{room}/{identity}"),
+    };
+    let asked = Asked { name, method: "POST", route, headers: &headers, client, phase: "offer" };
+    let mut join = app.plane.traces().begin(&asked);
+    join.set("millrace.room", || room.clone());
     let place = Place { role, room, identity };
-    let (control, claims) = app.admit(&headers, &place)?;
+    match let_in(&app, &place, query, &headers, body, &mut join).await {
+        Ok((control, Opened { session, key, answer })) => {
+            join.answer(StatusCode::CREATED);
+            control.follow(session, join);
+            created(&app, &format!("{}/{key}", encoded(&place.identity)), answer)
+        }
+        Err(problem) => {
+            join.refuse(problem.status(), problem.detail());
+            Err(problem)
+        }
+    }
+}
+
+async fn let_in<'a>(
+    app: &'a App,
+    place: &Place,
+    query: Option<String>,
+    headers: &HeaderMap,
+    body: Body,
+    join: &mut Join,
+) -> Result<(&'a Control, Opened), Problem> {
+    let (control, claims) = app.admit(headers, place)?;
     if app.plane.is_draining() {
         return Err(ControlError::Draining.into());
     }
-    let offer = app.read_body(&headers, body, SDP).await?;
-    let opened = match role {
+    let offer = app.read_body(headers, body, SDP).await?;
+    join.enter("answer");
+    let opened = match place.role {
         Role::Publisher => control.guests().publish(claims, offer).await,
         Role::Viewer => {
             let tracks: Vec<&str> = query.iter().flat_map(|query| wanted_tracks(query)).collect();
             control.guests().watch(claims, &place.identity, &tracks, offer).await
         }
     };
-    let opened = opened?;
-    created(&app, &format!("{}/{}", encoded(&place.identity), opened.key), opened.answer)
+    Ok((control, opened?))
 }
 
 async fn amend(

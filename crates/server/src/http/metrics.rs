@@ -99,6 +99,7 @@ fn make_page(app: &App) -> String {
     page.set(&[(String::new(), app.connections.counters())]);
     write_sessions(&mut page, app);
     page.set(&[(String::new(), app.rooms.counters())]);
+    page.set(&[(String::new(), app.plane.traces().counters())]);
     write_workers(&mut page, app.plane.workers());
     write_negotiators(&mut page, &app.rooms);
     write_rooms(&mut page, app.plane.workers());

@@ -35,6 +35,16 @@ impl Problem {
         Problem { status, detail: detail.into(), retry_after_seconds: None, challenge: None, allowed: None }
     }
 
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What went wrong, in words.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// 403; `action` is what the token does not allow.
     pub fn forbidden(action: &str) -> Self {
         Refusal::NotAllowed(action.to_owned()).into()

@@ -31,6 +31,7 @@ use crate::rooms::directory::DirectoryError;
 use crate::rooms::negotiator::conference::ConferenceNotice;
 use crate::rooms::negotiator::{Input, Patched, Request};
 use crate::rooms::stories;
+use crate::traces::Join;
 use crate::worker::Message;
 
 /// What a negotiator had no room for is offered again so often.
@@ -135,6 +136,12 @@ impl Control {
         &self.guests
     }
 
+    /// The join of a guest that was answered is traced by what becomes of its session, from here on.
+    pub fn follow(&self, id: spec::SessionId, join: Join) {
+        let is_there = || Stage::session_of(id).is_some_and(|session| self.hub.has(session));
+        self.broadcasts.plane().traces().follow(id, "ice", join, is_there);
+    }
+
     /// Hands a trickle fragment to a guest's session, when the one before it is done with.
     ///
     /// # Errors
@@ -201,6 +208,12 @@ impl Control {
 
     /// Takes what a negotiator reports. There is room for whoever has connected: it had a place before.
     pub fn handle_notice(&self, session: spec::SessionId, notice: ConferenceNotice) -> bool {
+        let traces = self.broadcasts.plane().traces();
+        match &notice {
+            ConferenceNotice::Answered(_) | ConferenceNotice::Accepted(_) => traces.described(session),
+            ConferenceNotice::Connected => traces.connected(session),
+            _ => {}
+        }
         if let (ConferenceNotice::Ended(reason), Some(session)) = (&notice, Stage::session_of(session)) {
             self.attendance().note_end(session, stories::reason(reason));
         }

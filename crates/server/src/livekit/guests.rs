@@ -29,7 +29,7 @@ use wire::codec::{Codec, MediaKind};
 
 use super::hub::{Hub, NotNow};
 use super::queue::Outlet;
-use super::stage::codec_of;
+use super::stage::{Stage, codec_of};
 use crate::plane::questions::ANSWER_TIMEOUT;
 use crate::rooms::control::{ControlError, Opened, new_key};
 use crate::rooms::directory::Role;
@@ -192,7 +192,7 @@ impl Guests {
             caller.attend(watched).await;
             guests.locked().remove(&known);
         });
-        Ok(Opened { key, answer: Answer { sdp, etag } })
+        Ok(Opened { session: Stage::spec_id(session), key, answer: Answer { sdp, etag } })
     }
 
     fn participant(&self, Place { room, identity, .. }: &Place) -> Result<ParticipantInfo, GuestError> {

@@ -146,6 +146,18 @@ impl Hub {
     /// # Errors
     /// Why not.
     pub fn join(&self, join: Join) -> Result<(ConnectionId, Outlet), NotNow> {
+        self.join_then(join, |_| {})
+    }
+
+    /// The same; `then` hears of the peer connection on which the client counts, before anything becomes of it.
+    ///
+    /// # Errors
+    /// As for `join`.
+    pub fn join_then(
+        &self,
+        join: Join,
+        then: impl FnOnce(Option<SessionId>),
+    ) -> Result<(ConnectionId, Outlet), NotNow> {
         self.admit(&join)?;
         let join = Join { ice_servers: self.ice.of(&join.claims.sub), ..join };
         self.act(|state, now, out| {
@@ -153,6 +165,7 @@ impl Hub {
                 return Err(NotNow::Full);
             }
             let connection = state.rooms.handle_join(now, join, out)?;
+            then(state.rooms.primary(connection));
             let (inlet, outlet) = queue();
             state.inlets.insert(connection, inlet);
             Ok((connection, outlet))
@@ -167,6 +180,11 @@ impl Hub {
     /// As `Rooms::session`.
     pub fn session(&self, connection: ConnectionId) -> Option<SessionId> {
         self.locked(|state| state.rooms.session(connection))
+    }
+
+    /// As `Rooms::has`.
+    pub fn has(&self, session: SessionId) -> bool {
+        self.locked(|state| state.rooms.has(session))
     }
 
     /// A client's request.

@@ -15,13 +15,18 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use livekit::admin::{Refusal, Request as AdminRequest};
 use livekit::join::Join;
+use livekit::media::SessionId;
+use livekit::output::ConnectionId;
 use livekit::token::{Claims, TokenError};
 use wire::{Budget, Rate};
 
 use super::hub::{Hub, NotNow};
+use super::queue::Outlet;
 use super::socket::Signalling;
+use super::stage::Stage;
 use super::twirp;
 use super::websocket::Asked;
+use crate::traces::{self, Traces};
 
 /// Bytes of a request to the API at most.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -37,13 +42,14 @@ type Pair = (String, String);
 type Pairs = Vec<Pair>;
 
 /// Everything, for a router that has more.
-pub fn routes(hub: Arc<Hub>) -> Router {
+pub fn routes(hub: Arc<Hub>, traces: Traces) -> Router {
     let budget = Arc::new(Mutex::new(Budget::new(Instant::now())));
     // Some clients that have the server's address with a slash at its end ask with two.
     paths("")
         .merge(paths("/"))
         .layer(middleware::from_fn_with_state(budget, tell_of_refusals))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(Extension(traces))
         .layer(middleware::from_fn(any_origin))
         .with_state(hub)
 }
@@ -91,20 +97,22 @@ impl From<NotNow> for Plain {
 
 async fn join_v0(
     hub: State<Arc<Hub>>,
+    traces: Extension<Traces>,
     pairs: Query<Pairs>,
     headers: HeaderMap,
     asked: Option<Asked>,
 ) -> Result<Response, Plain> {
-    join(hub, pairs, &headers, asked, read_v0)
+    join(hub, traces, pairs, &headers, asked, ("/rtc", read_v0))
 }
 
 async fn join_v1(
     hub: State<Arc<Hub>>,
+    traces: Extension<Traces>,
     pairs: Query<Pairs>,
     headers: HeaderMap,
     asked: Option<Asked>,
 ) -> Result<Response, Plain> {
-    join(hub, pairs, &headers, asked, read_v1)
+    join(hub, traces, pairs, &headers, asked, ("/rtc/v1", read_v1))
 }
 
 async fn validate_v0(hub: State<Arc<Hub>>, pairs: Query<Pairs>, headers: HeaderMap) -> Result<&'static str, Plain> {
@@ -132,17 +140,45 @@ fn read_v1(claims: Claims, pairs: &[Pair]) -> Result<Join, NotNow> {
 /// Lets somebody in, and goes on by WebSocket. Who asks for none has come to the wrong place.
 fn join(
     State(hub): State<Arc<Hub>>,
+    Extension(traces): Extension<Traces>,
     Query(pairs): Query<Pairs>,
     headers: &HeaderMap,
     asked: Option<Asked>,
-    read: Read,
+    (route, read): (&'static str, Read),
 ) -> Result<Response, Plain> {
     let asked = asked.ok_or_else(|| Plain(StatusCode::NOT_FOUND, "this is for WebSockets".to_owned()))?;
-    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-    let join = read(claims(&hub, &pairs, headers)?, &pairs)?.by(agent);
-    let (connection, outlet) = hub.join(join)?;
+    let request = traces::Asked { name: "LiveKit join", method: "GET", route, headers, client: None, phase: "admit" };
+    let mut traced = traces.begin(&request);
+    let (connection, outlet) = admit(&hub, &traces, &pairs, headers, read, &mut traced).inspect_err(|plain| {
+        let Plain(status, why) = plain;
+        std::mem::take(&mut traced).refuse(*status, why);
+    })?;
     let signalling = Signalling { hub, connection, outlet };
     Ok(asked.answer(|socket| signalling.serve(socket)))
+}
+
+fn admit(
+    hub: &Hub,
+    traces: &Traces,
+    pairs: &[Pair],
+    headers: &HeaderMap,
+    read: Read,
+    traced: &mut traces::Join,
+) -> Result<(ConnectionId, Outlet), Plain> {
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let join = read(claims(hub, pairs, headers)?, pairs)?.by(agent);
+    traced.set("millrace.room", || join.room().to_owned());
+    let resumes = join.reconnect.is_some();
+    let follow = |session: Option<SessionId>| {
+        let mut traced = std::mem::take(traced);
+        traced.answer(StatusCode::SWITCHING_PROTOCOLS);
+        // Who comes back has its peer connections; for others a join is over when the one on which the client counts is there.
+        match session.filter(|_| !resumes) {
+            Some(session) => traces.follow(Stage::spec_id(session), "describe", traced, || true),
+            None => traced.succeed(),
+        }
+    };
+    Ok(hub.join_then(join, follow)?)
 }
 
 /// Says why somebody is not let in. Browsers do not tell a page what the answer to a WebSocket was.

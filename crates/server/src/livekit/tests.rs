@@ -36,6 +36,7 @@ use super::routes::routes;
 use super::settings::Settings;
 use super::socket::PARTING_MAX;
 use super::webhooks::{SharedKeys, Webhooks};
+use crate::traces::Traces;
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -68,7 +69,7 @@ impl Server {
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let addr = listener.local_addr().expect("bound");
-        let router = routes(hub.clone());
+        let router = routes(hub.clone(), Traces::default());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let keeper = hub.clone();
         tokio::spawn(async move { keeper.keep_time().await });

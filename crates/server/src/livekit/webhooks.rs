@@ -18,19 +18,15 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Request, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use livekit::proto::WebhookEvent;
 use livekit::token::{Claims, Keys};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use wire::{Budget, Rate};
 
 use super::settings::Settings;
+use crate::https::{self, Client};
 
 /// Events that wait for one URL.
 pub const WAITING_MAX: usize = 1000;
@@ -59,7 +55,7 @@ pub struct Teller {
 struct Way {
     url: Uri,
     keys: SharedKeys,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client,
     given_up: Arc<AtomicU64>,
 }
 
@@ -101,7 +97,7 @@ impl Webhooks {
     /// When a URL is none, or there is no API key.
     pub fn new(settings: &Settings) -> anyhow::Result<Self> {
         let keys = SharedKeys::new(Keys::new(settings.keys.iter().cloned())?);
-        let (client, given_up) = (client()?, Arc::new(AtomicU64::new(0)));
+        let (client, given_up) = (https::client()?, Arc::new(AtomicU64::new(0)));
         let mut webhooks = Webhooks { inlets: Vec::new(), tellers: Vec::new(), given_up, keys: keys.clone() };
         for text in &settings.webhook_urls {
             let url: Uri = text.parse().with_context(|| format!("webhook {text:?}"))?;
@@ -113,17 +109,6 @@ impl Webhooks {
         }
         Ok(webhooks)
     }
-}
-
-fn client() -> anyhow::Result<Client<HttpsConnector<HttpConnector>, Full<Bytes>>> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
-    Ok(Client::builder(TokioExecutor::new()).build(https))
 }
 
 impl Teller {

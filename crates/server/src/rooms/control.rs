@@ -29,6 +29,7 @@ use crate::rooms::directory::{self, Admitted, Census, Directory, DirectoryError,
 use crate::rooms::negotiator::{self, Answer, EndReason, Input, NegotiationError, Notice, Patched, Request};
 use crate::rooms::stories::{self, About, Stories};
 use crate::scan::scan;
+use crate::traces::Join;
 use crate::worker::Message;
 
 /// What clients are told to wait while the server drains.
@@ -92,6 +93,8 @@ struct State {
 /// A session that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
+    /// As workers know it.
+    pub session: SessionId,
     /// The last part of its URL.
     pub key: Arc<str>,
     /// What the client is told.
@@ -216,7 +219,12 @@ impl RoomsControl {
         pending.state = Asked::Waits;
         let answer = wait(&mut pending.answer).await?;
         pending.state = if answer.is_ok() { Asked::Kept } else { Asked::Refused };
-        Ok(Opened { key, answer: answer? })
+        Ok(Opened { session, key, answer: answer? })
+    }
+
+    /// The join of a session that was answered is traced by what becomes of that, from here on.
+    pub fn follow(&self, session: SessionId, join: Join) {
+        self.plane.traces().follow(session, "ice", join, || self.worker_of(session).is_ok());
     }
 
     /// Finds the session of a URL.
@@ -314,6 +322,7 @@ impl RoomsControl {
 
     /// Any session of a worker has ended.
     pub(crate) fn note_end(&self, session: SessionId, about: About, why: &'static str) {
+        self.plane.traces().end(session, why);
         self.stories().end(Instant::now(), session, about, why);
     }
 
@@ -409,19 +418,27 @@ impl RoomsControl {
     /// Takes what a negotiator reports. False: there is no room any more for who has connected.
     pub fn handle_notice(&self, notice: Notice) -> bool {
         match notice {
-            Notice::Connected { session } => self.with_state(|state| {
-                let result = state.directory.handle_connected(session);
-                result.inspect_err(|error| state.counters.add(*error)).is_ok()
-            }),
+            // Of sessions of conferences, too.
+            Notice::Reached { session, progress } => self.plane.traces().reached(session, progress),
+            Notice::Connected { session } => {
+                let has_room = self.with_state(|state| {
+                    let result = state.directory.handle_connected(session);
+                    result.inspect_err(|error| state.counters.add(*error)).is_ok()
+                });
+                if has_room {
+                    self.plane.traces().connected(session);
+                }
+                return has_room;
+            }
             // Not of these rooms.
-            Notice::Conference { .. } => false,
+            Notice::Conference { .. } => return false,
             Notice::Ended { session, reason } => {
                 tracing::debug!(session = session.0, ?reason, "session ended");
                 // Somebody who leaves by DTLS alone may be a page that is being reloaded.
                 self.end(session, reason == EndReason::Asked, stories::reason(&reason));
-                true
             }
         }
+        true
     }
 
     /// Takes what a worker reports.
@@ -457,6 +474,8 @@ impl RoomsControl {
             state.turns.remove(&session);
             state.directory.handle_ended(&mut self.plane.placement(), Instant::now(), session, is_final);
         });
+        // Behind the directory, for who follows a join.
+        self.plane.traces().end(session, why);
     }
 
     fn with_directory<T>(&self, change: impl FnOnce(&mut Directory) -> T) -> T {

@@ -30,6 +30,7 @@ use self::conference::{ConferenceNotice, ConferenceRequest};
 pub use self::convert::{ssrcs, track};
 pub use self::core::Negotiator;
 pub use self::counters::Counters;
+pub use self::session::Progress;
 use super::directory::Admitted;
 use crate::worker::Ticket;
 pub use thread::run;
@@ -199,6 +200,8 @@ pub enum NegotiationError {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are named for their types")]
 pub enum Notice {
+    /// The peer has come further with ICE.
+    Reached { session: SessionId, progress: Progress },
     /// ICE and DTLS are done; the worker gets the session, unless control says that there is no room for it any more.
     Connected { session: SessionId },
     /// The session is gone, here and on the worker. Comes once for each session that was answered, and for each that nobody

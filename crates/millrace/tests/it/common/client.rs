@@ -62,10 +62,22 @@ pub enum Socket {
 impl Client {
     /// Sends an offer to `endpoint` and waits until ICE and DTLS are done.
     pub fn join(server: &Server, endpoint: &str, way: Way, options: &OfferOptions<'_>) -> Client {
+        Client::join_with(server, endpoint, way, options, &[])
+    }
+
+    /// The same, with further lines in the request's head.
+    pub fn join_with(
+        server: &Server,
+        endpoint: &str,
+        way: Way,
+        options: &OfferOptions<'_>,
+        headers: &[&str],
+    ) -> Client {
         let context = Context::new().expect("a certificate");
         let options = OfferOptions { tcp: way == Way::Tcp, ..*options };
         let (mut peer, offer) = Peer::offer(&context, Instant::now(), &options).expect("an offer");
-        let answer = server.ask("POST", endpoint, &["Content-Type: application/sdp"], &offer);
+        let headers = [&["Content-Type: application/sdp"], headers].concat();
+        let answer = server.ask("POST", endpoint, &headers, &offer);
         assert_eq!(answer.status, 201, "{}", answer.body);
         let (sdp, server) = with_one_candidate(&answer, way);
         let media = peer.accept_answer(&sdp).expect("an answer that fits").media;

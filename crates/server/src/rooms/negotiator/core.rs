@@ -492,6 +492,7 @@ where
             {
                 self.proved.enter(key, now, names, ());
             }
+            (self.notify)(Notice::Reached { session: self.sessions[key].id, progress: reached });
         }
     }
 

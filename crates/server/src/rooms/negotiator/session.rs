@@ -98,7 +98,7 @@ impl Phase {
 
 /// How far a peer has come with ICE. Each step gives it time for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Progress {
+pub enum Progress {
     /// It has its answer.
     Answered,
     /// It has sent an authentic check: it is on its way, over a satellite or a relay perhaps.

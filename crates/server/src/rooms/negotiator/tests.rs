@@ -173,7 +173,7 @@ impl Harness {
         let heard = self.heard.borrow();
         let ended = heard.notices.iter().filter_map(|notice| match notice {
             Notice::Ended { session, reason } => Some((session.0, reason.clone())),
-            Notice::Connected { .. } | Notice::Conference { .. } => None,
+            Notice::Reached { .. } | Notice::Connected { .. } | Notice::Conference { .. } => None,
         });
         ended.collect()
     }
@@ -282,7 +282,16 @@ fn a_viewer_that_has_connected_is_handed_to_the_worker() {
     assert_eq!(tracks.iter().map(|track| track.track).collect::<Vec<_>>(), [0, 1]);
     assert_eq!((tracks[1].payload_type, tracks[1].rtx.map(|rtx| rtx.1)), (96, Some(97)));
     assert!(tracks[1].extensions.mid.is_some() && tracks[1].extensions.audio_level.is_none());
-    assert!(matches!(harness.heard.borrow().notices[..], [Notice::Connected { session: SessionId(1) }]));
+    let reached = |notice: &Notice| match notice {
+        Notice::Reached { session: SessionId(1), progress } => Some(*progress),
+        _ => None,
+    };
+    let heard = harness.heard.borrow();
+    let [first, second, Notice::Connected { session: SessionId(1) }] = &heard.notices[..] else {
+        panic!("{:?}", heard.notices)
+    };
+    assert_eq!([reached(first), reached(second)], [Some(Progress::Checked), Some(Progress::Proved)]);
+    drop(heard);
     assert_eq!(harness.heard.borrow().commands_before, [0], "control opens the stream before the session comes to it");
     let counted = harness.counted();
     assert_eq!((counted.sessions, counted.handshakes, counted.connected), (1, 0, 1));
