@@ -30,8 +30,9 @@ impl Harness {
     /// What was said since the last call.
     fn said(&self) -> Vec<ConferenceNotice> {
         let notices = std::mem::take(&mut self.heard.borrow_mut().notices);
-        let of_members = notices.into_iter().map(|notice| match notice {
-            Notice::Conference { session: MEMBER, notice } => notice,
+        let of_members = notices.into_iter().filter_map(|notice| match notice {
+            Notice::Conference { session: MEMBER, notice } => Some(notice),
+            Notice::Reached { .. } => None,
             other => panic!("{other:?}"),
         });
         of_members.collect()
