@@ -23,7 +23,7 @@ use crate::worker::Message;
 
 use super::conference::{ConferenceNotice, ConferenceRequest, Open};
 use super::member::{Effects, Member};
-use super::session::{Kind, Phase, Progress, Session, Tag, Way, shared};
+use super::session::{Kind, Phase, Progress, Session, Tag, Way, begins, shared};
 use super::{
     Answer, Counters, EndReason, Input, NegotiationError, Notice, PUBLISH, Patched, Reply, Request, Settings, convert,
     formats, to_send,
@@ -221,8 +221,7 @@ where
             self.remove(other, EndReason::MadeRoom);
         }
         peer.set_tag(tag);
-        let session =
-            Session::new(now, (id, tag), peer, Some(Box::new(member)), Phase::begins(now + answered_in, None));
+        let session = Session::new(now, (id, tag), peer, Some(Box::new(member)), begins(now + answered_in, None));
         self.insert(now, &client, session);
         self.counters.answered += 1;
         if let Some(key) = self.by_id.get(&id).copied() {
@@ -298,13 +297,7 @@ where
         peer.set_tag(tag);
         let session = Session {
             cname,
-            ..Session::new(
-                now,
-                (session, tag),
-                peer,
-                None,
-                Phase::begins(now + self.settings.proof_timeout, Some(begin)),
-            )
+            ..Session::new(now, (session, tag), peer, None, begins(now + self.settings.proof_timeout, Some(begin)))
         };
         Ok(Answer { sdp, etag: self.insert(now, &client, session) })
     }

@@ -89,11 +89,9 @@ pub(super) enum Phase {
     },
 }
 
-impl Phase {
-    /// That of who was answered just now.
-    pub(super) fn begins(until: Instant, begin: Option<Command>) -> Self {
-        Phase::Handshaking { until, progress: Progress::Answered, begin }
-    }
+/// The phase of who was answered just now.
+pub(super) fn begins(until: Instant, begin: Option<Command>) -> Phase {
+    Phase::Handshaking { until, progress: Progress::Answered, begin }
 }
 
 /// How far a peer has come with ICE. Each step gives it time for the next.
