@@ -58,6 +58,9 @@ pub struct Relay {
     alternates: Alternates,
 }
 
+/// An error's code, and the first peer that a request of a proved user named.
+type Refused = (u16, Option<SocketAddr>);
+
 impl Relay {
     /// A relay without allocations.
     pub fn new(now: Instant, settings: Settings) -> Self {
@@ -268,13 +271,15 @@ impl Relay {
         };
         let owner = self.allocations.find(now, &client.path).and_then(|key| self.allocations.get(key));
         let owner = owner.map(|allocation| &*allocation.user);
-        let granted = match self.authority.judge(now, &sender, owner, message, &mut self.limits) {
+        let proof = match self.authority.judge(now, &sender, owner, message, &mut self.limits) {
             Verdict::Granted(granted) => granted,
             Verdict::Answer(reply) => {
                 self.counters.refusals.add(reply.code);
-                // That a request has to be proved, and that a nonce runs out, is no news.
-                if message.integrity.is_some() && reply.code != auth::STALE_NONCE.0 {
-                    self.note(now, &client, message, Some(reply.code));
+                // That a request has to be proved, and that a nonce runs out, is no news. Who has no nonce of ours (400) may be
+                // anybody, and who has one, but no key, does not choose what stands there.
+                let is_proof = message.integrity.is_some() || message.integrity_sha256.is_some();
+                if is_proof && ![requests::BAD_REQUEST.0, auth::STALE_NONCE.0].contains(&reply.code) {
+                    self.note(now, &client, message.method, Some((reply.code, None)));
                 }
                 let place = out.slot().and_then(|slot| slot.get_mut(..reply.len()));
                 let len = place.map(|place| {
@@ -287,7 +292,6 @@ impl Relay {
             // `handle_found` goes on with it.
             Verdict::Waits => return,
         };
-        let proof = granted;
         let Relay { settings, rules, blocked, allocations, peers, alternates, .. } = self;
         let (is_draining, seal) = (self.is_draining, proof.seal.clone());
         let mut request =
@@ -297,7 +301,8 @@ impl Relay {
             Ok(_) => self.counters.requests_granted += 1,
             Err(refusal) => self.counters.refusals.add(refusal.code()),
         }
-        self.note(now, &client, message, granted.err().map(|refusal| refusal.code()));
+        let refused = granted.err().map(|refusal| (refusal.code(), message.peers().next()));
+        self.note(now, &client, message.method, refused);
         let class = if granted.is_ok() { Class::Success } else { Class::Error };
         let (shown, lifetime) = match granted {
             Ok(Granted::Later) => return,
@@ -325,11 +330,11 @@ impl Relay {
     }
 
     /// Writes into the story of the allocation that is there what became of a request.
-    fn note(&mut self, now: Instant, client: &Client, message: &Message<'_>, refusal: Option<u16>) {
+    fn note(&mut self, now: Instant, client: &Client, method: Option<Method>, refused: Option<Refused>) {
         let key = self.allocations.find(now, &client.path);
         let Some(allocation) = key.and_then(|key| self.allocations.get_mut(key)) else { return };
-        if let (Some(code), Some(method)) = (refusal, message.method) {
-            allocation.story.note_refusal(now, method, code, message.peers().next());
+        if let (Some((code, peer)), Some(method)) = (refused, method) {
+            allocation.story.note_refusal(now, method, code, peer);
         }
         allocation.look(now);
     }

@@ -28,11 +28,10 @@ pub struct Story {
     pub refreshes: u32,
     /// Requests of its client that were refused; of alike ones the first is an entry.
     pub refused: u32,
-    /// What it had carried when that was looked at last, and when it was.
-    seen: [u64; 2],
-    seen_at: Option<Instant>,
+    /// Of each way, what it had carried when something moved on it last, or it had been still for `APART`; and when that was.
+    seen: [(u64, Option<Instant>); 2],
     /// What moved when that was told last.
-    told: Flow,
+    told_flow: Flow,
     /// Datagrams over a bandwidth that were told, and when.
     dropped_told: (u64, Option<Instant>),
 }
@@ -108,7 +107,7 @@ impl Story {
     pub fn note(&mut self, at: Instant, what: Happened) {
         if self.entries.len() == ENTRIES_MAX {
             self.entries.remove(FIRST_KEPT);
-            self.forgotten += 1;
+            self.forgotten = self.forgotten.saturating_add(1);
         }
         self.entries.push(Entry { at, what });
     }
@@ -124,20 +123,23 @@ impl Story {
 
     /// Looks at what it has carried so far: to peers, to its client, and what was dropped of both.
     pub(crate) fn look(&mut self, now: Instant, sent: Traffic, received: Traffic, dropped: u64) {
-        let count = [sent.packets, received.packets];
-        let [sends, receives] = [0, 1].map(|way| count[way] > self.seen[way]);
-        // Within a short time nothing says little.
-        let is_long = self.seen_at.is_none_or(|at| now.saturating_duration_since(at) >= APART);
-        let flow = match is_long {
-            true => Flow { sent: sends, received: receives },
-            false => Flow { sent: self.told.sent || sends, received: self.told.received || receives },
+        let moves = |(seen, at): &mut (u64, Option<Instant>), count: u64, told: bool| {
+            // Within a short time nothing says little.
+            let is_long = at.is_none_or(|at| now.saturating_duration_since(at) >= APART);
+            let has_moved = count > *seen;
+            if has_moved || is_long {
+                (*seen, *at) = (count, Some(now));
+            }
+            has_moved || told && !is_long
         };
-        if flow != self.told {
-            self.told = flow;
+        let [to_peers, to_client] = &mut self.seen;
+        let flow = Flow {
+            sent: moves(to_peers, sent.packets, self.told_flow.sent),
+            received: moves(to_client, received.packets, self.told_flow.received),
+        };
+        if flow != self.told_flow {
+            self.told_flow = flow;
             self.note(now, Happened::Flows(flow));
-        }
-        if is_long || sends || receives {
-            (self.seen, self.seen_at) = (count, Some(now));
         }
         let (told, told_at) = self.dropped_told;
         let is_time = told_at.is_none_or(|at| now.saturating_duration_since(at) >= APART);
@@ -194,5 +196,16 @@ mod tests {
         assert_eq!(look(540, 950, 900, 12), [flows(true, false), Happened::OverBandwidth(12)]);
         assert_eq!(look(541, 950, 901, 20), [flows(true, true)], "what is over a bandwidth is told in sums");
         assert_eq!(look(900, 950, 901, 21), [flows(false, false), Happened::OverBandwidth(9)]);
+    }
+
+    #[test]
+    fn that_nothing_comes_back_is_told_though_somebody_looks_all_the_time() {
+        let (start, mut story) = (Instant::now(), Story::default());
+        for second in 0..120 {
+            story.look(at(start, second), traffic(second), traffic(second.min(10)), 0);
+        }
+        let told: Vec<_> = story.entries().iter().map(|entry| (entry.at - start, entry.what)).collect();
+        let flows = |seconds, received| (Duration::from_secs(seconds), Happened::Flows(Flow { sent: true, received }));
+        assert_eq!(told, [flows(1, true), flows(70, false)]);
     }
 }
