@@ -154,14 +154,15 @@ impl Ledger {
     }
 
     /// There is so much from now on, for users who are there as well; allocations that are there stay. Locks one shard after the other.
-    pub fn change(&self, settings: LedgerSettings) {
+    pub fn change(&self, now: Instant, settings: LedgerSettings) {
+        let now_ns = now.saturating_duration_since(self.began).as_nanos() as u64;
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
-        self.total.iter().for_each(|bucket| bucket.set(settings.bandwidth));
+        self.total.iter().for_each(|bucket| bucket.set(now_ns, settings.bandwidth));
         // Who comes meanwhile has the new settings, or is in a shard that is still to come.
         for shard in &self.shards {
             let shard = lock(shard);
             let buckets = shard.values().flat_map(|entry| &entry.user.buckets);
-            buckets.for_each(|bucket| bucket.set(settings.user_bandwidth));
+            buckets.for_each(|bucket| bucket.set(now_ns, settings.user_bandwidth));
         }
     }
 

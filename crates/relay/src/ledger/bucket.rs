@@ -28,15 +28,17 @@ impl Bucket {
     pub(super) fn new(rate: Option<Bitrate>) -> Self {
         let bucket =
             Bucket { rate_bps: AtomicU64::new(UNLIMITED), burst_ns: AtomicU64::new(0), full_at_ns: AtomicU64::new(0) };
-        bucket.set(rate);
+        bucket.set(0, rate);
         bucket
     }
 
-    /// From now on so much passes.
-    pub(super) fn set(&self, rate: Option<Bitrate>) {
+    /// From now on so much passes. What was used before holds up nothing for longer than the burst that there is now.
+    pub(super) fn set(&self, now_ns: u64, rate: Option<Bitrate>) {
         let bps = rate.map_or(UNLIMITED, |rate| rate.bps().clamp(1, UNLIMITED - 1));
-        self.burst_ns.store(BURST_NS.max(ns(BURST_BYTES_MIN, bps)), Relaxed);
+        let burst_ns = BURST_NS.max(ns(BURST_BYTES_MIN, bps));
+        self.burst_ns.store(burst_ns, Relaxed);
         self.rate_bps.store(bps, Relaxed);
+        self.full_at_ns.fetch_min(now_ns + burst_ns, Relaxed);
     }
 
     /// Bits a second, where that is limited.

@@ -187,7 +187,7 @@ fn what_changes_holds_at_once_for_who_is_there_and_who_comes() {
 
     let limited = Some(Bitrate::from_kbps(8_000));
     let settings = LedgerSettings { user_allocations_max: Some(2), user_bandwidth: limited, ..ledger.settings() };
-    ledger.change(settings);
+    ledger.change(now, settings);
     let second = ledger.open(&user("ada")).expect("two, now");
     let bob = ledger.open(&user("bob")).expect("he comes");
     // Half a second of one megabyte a second.
@@ -196,9 +196,9 @@ fn what_changes_holds_at_once_for_who_is_there_and_who_comes() {
     }
     assert_eq!(ada.take(now, Direction::Sent, 1, 1_000, 0), 0, "his allocations share it");
 
-    ledger.change(LedgerSettings { user_bandwidth: None, bandwidth: limited, ..settings });
+    ledger.change(now, LedgerSettings { user_bandwidth: None, bandwidth: limited, ..settings });
     assert_eq!(bob.take(now, Direction::Sent, 10_000, 1_000, 0), 500, "that of all");
-    ledger.change(LedgerSettings { user_allocations_max: Some(1), ..LedgerSettings::default() });
+    ledger.change(now, LedgerSettings { user_allocations_max: Some(1), ..LedgerSettings::default() });
     assert_eq!(ada.take(now, Direction::Sent, 10_000, 1_000, 0), 10_000);
     assert_eq!(ledger.user("ada").map(|totals| totals.allocations), Some(2), "what is there stays");
 }
@@ -207,7 +207,17 @@ fn what_changes_holds_at_once_for_who_is_there_and_who_comes() {
 fn a_rate_that_falls_between_taking_and_giving_back_leaves_no_debt_for_ever() {
     let bucket = Bucket::new(Some(Bitrate::from_kbps(1_000_000)));
     assert_eq!(bucket.take(0, 64, 1_500), 64);
-    bucket.set(Some(Bitrate::from_kbps(10)));
+    bucket.set(0, Some(Bitrate::from_kbps(10)));
     bucket.give_back(64, 1_500);
     assert!(bucket.take(1_000_000_000, 1, 1_000) > 0);
+}
+
+#[test]
+fn a_rate_that_rises_does_not_leave_who_had_used_it_silent() {
+    const SECOND: u64 = 1_000_000_000;
+    let bucket = Bucket::new(Some(Bitrate::from_kbps(10)));
+    // 128 KiB, for which it would be silent for 100 seconds.
+    assert_eq!(bucket.take(0, 1_000, 1_000), 131);
+    bucket.set(0, Some(Bitrate::from_kbps(8_000)));
+    assert_eq!(bucket.take(SECOND / 2, 1_000, 1_000), 500);
 }

@@ -418,10 +418,9 @@ impl RelayControl {
     /// These are the operator's lists of peers and limits of users from now on. Permissions and channels of peers that are denied
     /// now go; allocations stay, however many a user has.
     pub fn set_limits(&self, settings: &config::Relay) {
-        self.ledger.change(LedgerSettings {
-            allocations_max: self.ledger.settings().allocations_max,
-            ..setup::ledger_settings(settings)
-        });
+        let allocations_max = self.ledger.settings().allocations_max;
+        let changed = LedgerSettings { allocations_max, ..setup::ledger_settings(settings) };
+        self.ledger.change(Instant::now(), changed);
         // Under the lock: of two changes the later one is told last.
         let mut host = self.host.lock().expect("nobody panics under this lock");
         if let Some(rules) = host.rules.change(settings).map(Arc::new) {
