@@ -45,7 +45,9 @@ pub struct Course {
     pub full: u32,
     /// How often he fell out of the window and went on elsewhere.
     pub skips: u32,
-    /// The first time, and the last.
+    /// How often of these in the process before.
+    pub skips_before: u32,
+    /// Of the others the first time, and the last.
     pub skipped: Option<(After, After)>,
 }
 
@@ -67,7 +69,7 @@ impl Course {
     /// He fell out of the window, and goes on elsewhere.
     pub(crate) fn skip(&mut self, age: Duration) {
         let now = After::new(age);
-        self.skips += 1;
+        self.skips = self.skips.saturating_add(1);
         self.skipped = Some((self.skipped.map_or(now, |(first, _)| first), now));
     }
 }

@@ -153,7 +153,12 @@ impl Viewer {
             ignored_bytes: ignored_bytes.min(u64::from(u32::MAX)) as usize,
             sent_bytes,
             rest_bytes,
-            course: Course { skips: state.skips, came_over: Some(After::new(state.age)), ..Course::default() },
+            course: Course {
+                skips: state.skips,
+                skips_before: state.skips,
+                came_over: Some(After::new(state.age)),
+                ..Course::default()
+            },
             began: now.checked_sub(state.age).unwrap_or(now),
         })
     }

@@ -38,8 +38,9 @@ async fn tell(
     let clock = Clock::now();
     let mut story = about_json(&told, &clock);
     let events = events(&told, &clock);
-    // Of many skips the first and the last are told.
-    story.insert("forgotten".into(), told.course.skips.saturating_sub(2).into());
+    // Of many skips here the first and the last are told; of who has another sender than a worker it is known how many there were.
+    let here = told.course.skipped.map_or(0, |_| told.course.skips - told.course.skips_before);
+    story.insert("forgotten".into(), here.saturating_sub(2).into());
     story.insert("events".into(), events.into());
     Ok(Json(story.into()))
 }
@@ -92,11 +93,12 @@ fn events(told: &Told, clock: &Clock) -> Vec<Value> {
     };
     let skipped = |after: After, times: u32| (after, json!({"at": at(after), "event": "skipped", "times": times}));
     let (first, last) = course.skipped.unzip();
+    let skips = course.skips - course.skips_before;
     let mut all: Vec<(After, Value)> = [
         course.came_over.map(|after| (after, json!({"at": at(after), "event": "came_over"}))),
         course.joined.map(|seen| behind("joined", seen)),
         first.map(|after| skipped(after, 1)),
-        last.filter(|_| course.skips > 1).map(|after| skipped(after, course.skips)),
+        last.filter(|_| skips > 1).map(|after| skipped(after, skips)),
         course.most.map(|seen| behind("behind", seen)),
     ]
     .into_iter()

@@ -72,9 +72,10 @@ impl Stories {
         self.long.get(&id).or_else(|| self.brief.get(&id)).cloned()
     }
 
-    /// The last ones of a stream or of all, so many at most, the last first; those who stayed before others.
+    /// The last ones of a stream or of all, so many at most, the last first.
     pub fn latest(&self, stream: Option<&str>, count: usize) -> Vec<Arc<Told>> {
-        let all = self.long.latest().chain(self.brief.latest()).map(|(_, told)| told);
+        let at = |told: &Arc<Told>| told.ended.map(|(at, _)| at);
+        let all = self.long.latest_with(&self.brief, at).map(|(_, told)| told);
         all.filter(|told| stream.is_none_or(|stream| *stream == *told.stream)).take(count).cloned().collect()
     }
 }

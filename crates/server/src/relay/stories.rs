@@ -4,7 +4,7 @@
 //! Cost: a map lookup each; the memory of `KEPT_MAX` and `UNUSED_KEPT_MAX` stories, each of one kilobyte and a half at most.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use relay::spec::{AllocationId, AllocationInfo, EndReason, Traffic};
 use relay::story::Story;
@@ -15,9 +15,10 @@ use crate::kept::Kept;
 /// Allocations that are gone and still known, at most: the one that ended first is forgotten for the next.
 const KEPT_MAX: usize = 4_096;
 
-/// The same of those through which nothing went: clients make some for each call and drop them, and these are not to push the
-/// others out.
+/// The same of those through which nothing went, or that were there for less than `BRIEF`: clients make some for each call and drop
+/// them, and these are not to push the others out.
 const UNUSED_KEPT_MAX: usize = 512;
+const BRIEF: Duration = Duration::from_secs(10);
 
 /// What became of an allocation.
 #[derive(Clone, Debug)]
@@ -49,6 +50,7 @@ impl Stories {
     /// An allocation has ended.
     pub fn end(&mut self, told: Told) {
         let is_used = [told.info.sent, told.info.received].iter().any(|way| *way != Traffic::default());
+        let is_used = is_used && told.info.age >= BRIEF;
         let kept = if is_used { &mut self.used } else { &mut self.unused };
         kept.entry(told.info.id, || Arc::new(told));
     }
@@ -58,9 +60,10 @@ impl Stories {
         self.used.get(&id).or_else(|| self.unused.get(&id)).cloned()
     }
 
-    /// The last ones of a user or of all, so many at most, the last first; those through which something went before others.
+    /// The last ones of a user or of all, so many at most, the last first.
     pub fn latest(&self, user: Option<&str>, count: usize) -> Vec<Arc<Told>> {
-        let all = self.used.latest().chain(self.unused.latest()).map(|(_, told)| told);
+        let at = |told: &Arc<Told>| told.ended.map(|(at, _)| at);
+        let all = self.used.latest_with(&self.unused, at).map(|(_, told)| told);
         all.filter(|told| user.is_none_or(|user| *user == *told.info.user)).take(count).cloned().collect()
     }
 }

@@ -116,9 +116,9 @@ impl Stories {
         self.connected.get(&session).or_else(|| self.unconnected.get(&session))
     }
 
-    /// Those that have ended and are known, the last first; those that were connected before others.
+    /// Those that have ended and are known, the last first.
     pub fn latest(&self) -> impl Iterator<Item = (SessionId, &About, &Ended)> {
-        let all = self.connected.latest().chain(self.unconnected.latest());
+        let all = self.connected.latest_with(&self.unconnected, |ended| ended.at);
         all.filter_map(|(session, ended)| Some((session, ended.about.as_ref()?, ended)))
     }
 }
