@@ -113,10 +113,11 @@ impl<'a> Reload<'a> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let auth = Auth::of(&new).context("reading the keys of [auth]")?;
         let livekit = running.livekit.as_deref().zip(livekit::settings(&new));
-        self.take_what_may_fail(running, app, (&known, &new))?;
-        // Nothing fails from here on. A key that is gone counts no more, whatever there is no room for.
+        self.take_filter_and_log(running, app, (&known, &new))?;
+        // What is wrong with the settings has been said by now. A key that is gone counts no more, whatever there is no room for.
         app.auth.replace(auth);
         if let Some((livekit, settings)) = &livekit {
+            // Settings without keys are none.
             livekit.set_keys(&settings.keys).context("livekit.keys")?;
             livekit::weak_keys(&new).for_each(|weak| tracing::warn!("{weak}"));
         }
@@ -129,28 +130,31 @@ impl<'a> Reload<'a> {
         if let Some(relay) = &running.relay {
             relay.set_limits(&new.relay);
         }
+        let reflect = running.reflect.apply(&reflected(&new, self.with_demo));
         let mut taken = known.differences(&new);
         taken.retain(|name| is_taken(name, livekit.is_some()));
         let mut restart = self.started.differences(&new);
         restart.retain(|name| !is_taken(name, livekit.is_some()));
         *known = new;
+        reflect.context("all else is as the settings say now, but not all of [reflect]")?;
         Ok(Reloaded { taken, restart })
     }
 
-    /// The filter and reflected streams: where one of them cannot be had, both are again as they were.
-    fn take_what_may_fail(&self, running: &Running, app: &App, (known, new): (&Config, &Config)) -> anyhow::Result<()> {
+    /// The log's filter and the log of who watches: where the latter cannot be had, the filter is again as it was.
+    fn take_filter_and_log(
+        &self,
+        running: &Running,
+        app: &App,
+        (known, new): (&Config, &Config),
+    ) -> anyhow::Result<()> {
         let filter = app.admin.log_filter().filter(|_| new.log.filter != known.log.filter);
         if let Some(filter) = &filter {
             filter.set(&new.log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
         }
-        let apply = |config: &Config| running.reflect.apply(&reflected(config, self.with_demo));
-        let Err(error) = apply(new) else { return Ok(()) };
-        if let Some(filter) = &filter {
+        let opened = running.reflect.apply_access(reflected(new, self.with_demo).access_log.as_deref());
+        if let (Err(_), Some(filter)) = (&opened, &filter) {
             filter.set(&known.log.filter).ok();
         }
-        if let Err(error) = apply(known) {
-            tracing::error!(%error, "streams of [reflect] cannot be had again");
-        }
-        Err(error).context("[reflect]")
+        opened.context("[reflect]")
     }
 }

@@ -22,7 +22,7 @@ impl Control {
     /// watches one that is not gets what is left of it. One that there is no memory for is said and left out.
     ///
     /// # Errors
-    /// The first that could not be had.
+    /// The first that could not be had; and where there is no access log, nothing has changed (`apply_access`).
     pub fn apply(&self, settings: &config::Reflect) -> io::Result<()> {
         self.apply_with(settings, &mut Coming::default())
     }
@@ -64,7 +64,10 @@ impl Control {
     }
 
     /// Opens the access log, anew if it was open.
-    fn apply_access(&self, name: Option<&str>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot be opened: then the one before stays.
+    pub fn apply_access(&self, name: Option<&str>) -> io::Result<()> {
         let before = self.lock().access.clone();
         let next = match (name, before) {
             (Some(name), Some((open, log))) if name == open => {
