@@ -47,7 +47,7 @@ pub enum Message {
         /// All of it.
         data: Box<[u8]>,
     },
-    /// A peer has the negotiator's answer, and its checks are on their way.
+    /// A peer is about to take the next step of its handshake: it has an answer, or has proved something.
     Expect,
     /// From control.
     Pump(pump::spec::Command),
@@ -369,9 +369,6 @@ impl Product for Products {
                         continue;
                     }
                     let sender = self.rooms.handshake_sender(now, &path);
-                    if sender == Sender::Stranger {
-                        self.step_until = now + STEP_TIME;
-                    }
                     if sender == Sender::Session && self.rooms.handle_consent_check(now, &path, data, out) {
                         continue;
                     }
@@ -570,17 +567,14 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_handshake_are_waited_for_and_checks_of_who_is_here_are_not() {
+    fn steps_of_a_handshake_are_waited_for_where_the_negotiator_expects_them() {
         let start = Instant::now();
         let (mut products, _inputs) = products_with_negotiator(start, 8);
         add_session(&mut products, start, 7);
-        receive(&mut products, start, 7, &RECORD);
-        assert!(!products.is_awaited(start));
-        receive(&mut products, start, 8, &RECORD);
+        [7, 8].into_iter().for_each(|port| receive(&mut products, start, port, &RECORD));
+        assert!(!products.is_awaited(start), "anybody can send that");
+        products.handle_message(start, Message::Expect, &mut Outbox::new(10_000));
         assert!(products.is_awaited(start) && !products.is_awaited(start + STEP_TIME));
-        let later = start + 2 * STEP_TIME;
-        products.handle_message(later, Message::Expect, &mut Outbox::new(10_000));
-        assert!(products.is_awaited(later));
     }
 
     /// A ClientHello with this cookie.

@@ -485,6 +485,7 @@ where
             {
                 self.proved.enter(key, now, names, ());
             }
+            (self.send)(Message::Expect);
             (self.notify)(Notice::Reached { session: self.sessions[key].id, progress: reached });
         }
     }
