@@ -13,7 +13,7 @@ section! {
     Traces as "traces" {
         /// Collector to which they are sent (OTLP over HTTP, protobuf), such as "http://127.0.0.1:4318"; "/v1/traces" is added to its
         /// path. Not set: there are none.
-        endpoint: Option<Url> = None, any;
+        endpoint: Option<Url> = None, plain_http;
         /// What the collector is told as the name of this service (`service.name`).
         service_name: String = "millrace".to_owned(), not_empty;
         /// So many of all joins are traced, of those whose client does not say (W3C `traceparent`) whether it is.
@@ -21,6 +21,17 @@ section! {
         /// What else stands in the head of each request to the collector, "name: value" each, such as "authorization: Bearer …".
         headers: Vec<Header> = vec![], any;
     }
+}
+
+/// What it is shows up in the log.
+fn plain_http(endpoint: &Option<Url>) -> Result<(), String> {
+    let is_fine = |url: &Url| {
+        let has_secrets = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
+        matches!(url.scheme(), "http" | "https") && url.has_host() && !has_secrets
+    };
+    let allowed =
+        "allowed: an http or https URL without a user, a password and a query; secrets belong to traces.headers";
+    if endpoint.as_ref().is_none_or(is_fine) { Ok(()) } else { Err(allowed.to_owned()) }
 }
 
 #[allow(clippy::ptr_arg, reason = "it is called with the setting itself")]
@@ -70,6 +81,18 @@ impl Setting for Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_endpoint_is_of_http_and_has_no_secrets() {
+        let check = |text: &str| plain_http(&Some(text.parse().expect("a URL"))).is_ok();
+        for text in ["http://127.0.0.1:4318", "https://collector.example/otlp/"] {
+            assert!(check(text), "{text}");
+        }
+        for text in ["ftp://a", "file:///a", "http://user:secret@a", "http://user@a", "https://a/?key=secret"] {
+            assert!(!check(text), "{text}");
+        }
+        assert!(plain_http(&None).is_ok());
+    }
 
     #[test]
     fn headers_are_read_and_never_shown() {

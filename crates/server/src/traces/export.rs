@@ -78,7 +78,7 @@ pub(super) fn start(
         url: address(endpoint)?,
         headers: settings.headers.iter().map(|header| (header.name.clone(), header.value.clone())).collect(),
         client: https::client()?,
-        runtime: Builder::new_current_thread().enable_all().build().context("starting a runtime")?,
+        runtime: Some(Builder::new_current_thread().enable_all().build().context("starting a runtime")?),
         resource: ResourceAttributesWithSchema::default(),
         tally: tally.clone(),
         fails: AtomicBool::new(false),
@@ -155,11 +155,18 @@ struct Exporter {
     headers: HeaderMap,
     client: Client,
     /// Whatever a collector does, HTTP and signalling of others are on another one.
-    runtime: Runtime,
+    runtime: Option<Runtime>,
     resource: ResourceAttributesWithSchema,
     tally: Arc<Tally>,
     /// The log knows that it takes nothing.
     fails: AtomicBool,
+}
+
+impl Drop for Exporter {
+    /// A name that is being looked up is not waited for.
+    fn drop(&mut self) {
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
 }
 
 impl fmt::Debug for Exporter {
@@ -195,7 +202,8 @@ impl SpanExporter for Exporter {
         self.tally.waiting.fetch_sub(count, Ordering::Relaxed);
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
         let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec().into();
-        let delivered = self.runtime.block_on(self.deliver(body));
+        let Some(runtime) = &self.runtime else { return Err(OTelSdkError::AlreadyShutdown) };
+        let delivered = runtime.block_on(self.deliver(body));
         let taken = delivered.as_ref().map_or(0, |refused| count.saturating_sub(*refused));
         self.tally.sent.fetch_add(taken as u64, Ordering::Relaxed);
         self.tally.dropped.fetch_add((count - taken) as u64, Ordering::Relaxed);
