@@ -82,7 +82,7 @@ function says(event: Happened): string {
     case "connects":
       return `Wants a connection to ${event.peer}`;
     case "not_connected":
-      return "That peer could not be reached";
+      return "A peer could not be reached";
     case "refused":
       return `Refused with ${event.code}: ${event.request.replaceAll("_", " ")}${event.peer === null ? "" : ` for ${event.peer}`}`;
     case "gave_back":

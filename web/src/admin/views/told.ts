@@ -57,6 +57,7 @@ export function tell<Event extends { at: number }, Story extends Told<Event>>(vi
       );
     } catch (error) {
       problem.textContent = error instanceof Error ? error.message : String(error);
+      telling.tools.hidden = true;
     }
   });
   return view.add(back(telling.route, telling.title, telling.id)).add(problem).add(place).add(make("div", "line", save, telling.tools));

@@ -40,7 +40,7 @@ export function viewer(context: Context, id: string): View {
     facts: (story) => [
       ["Here for", duration((story.ended?.at ?? Date.now() / 1000) - story.since)],
       ["Address", story.address],
-      ["By", story.hls ? "HLS" : story.worker === null ? "HTTP/2" : "bytes"],
+      ["By", story.hls ? "HLS" : story.worker === null ? "a copy" : "bytes"],
       ["Worker", story.worker],
       ["Sent", story.sent_bytes === null ? null : bytes(story.sent_bytes)],
       ["Behind", story.behind_bytes === null ? null : bytes(story.behind_bytes)],
@@ -64,7 +64,7 @@ function says(event: Happened): string {
     case "skipped":
       return event.times === 1
         ? "Was too slow for what is kept, and went on at the newest picture"
-        : `The same for the last time, of ${count(event.times)}`;
+        : `Was too slow again: the last of ${count(event.times)} times`;
   }
 }
 
