@@ -147,7 +147,9 @@ async fn who_is_gone_is_known_for_a_while_and_who_was_here_briefly_pushes_nobody
     );
     assert_eq!(told["events"].as_array().map(Vec::len), Some(4));
     let ended = test.get("/api/reflect/viewers/ended?limit=2").await;
-    assert_eq!([&ended[0]["viewer"], &ended[1]["viewer"], &ended[2]], [&json!("1"), &json!("6000"), &json!(null)]);
+    assert_eq!([&ended[0]["viewer"], &ended[1]["viewer"], &ended[2]], [&json!("6000"), &json!("5999"), &json!(null)]);
+    let all = test.get("/api/reflect/viewers/ended?limit=1000").await;
+    assert_eq!(all[512]["viewer"], "1", "the last first");
     assert_eq!(test.get("/api/reflect/viewers/ended?stream=a").await.as_array().map(Vec::len), Some(513));
     assert_eq!(test.get("/api/reflect/viewers/ended?stream=b").await, json!([]));
     for viewer in ["5000", "77777", "x"] {

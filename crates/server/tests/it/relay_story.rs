@@ -66,15 +66,18 @@ async fn of_an_allocation_that_is_there_its_worker_tells() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_known_for_a_while_and_what_carried_nothing_pushes_nothing_else_out() {
+async fn what_has_ended_is_known_for_a_while_and_what_carried_nothing_or_was_brief_pushes_nothing_else_out() {
     let test = Harness::new("");
     let end = |info: AllocationInfo, reason| {
         test.relay.handle_event(WorkerId(0), Event::Began(info.clone()));
         test.relay.handle_event(WorkerId(0), Event::Ended(info, reason, story(Instant::now(), &[])));
     };
-    end(info(1), EndReason::Blocked);
+    let long = Duration::from_secs(60);
+    end(AllocationInfo { age: long, ..info(1) }, EndReason::Blocked);
     for id in 2..=10_000 {
-        end(AllocationInfo { sent: Traffic::default(), user: "bob".into(), ..info(id) }, EndReason::Released);
+        let brief = AllocationInfo { user: "bob".into(), ..info(id) };
+        let unused = AllocationInfo { sent: Traffic::default(), age: long, ..brief.clone() };
+        end(if id % 2 == 0 { brief } else { unused }, EndReason::Released);
     }
     let told = test.get("/api/relay/allocations/1/story").await;
     assert_eq!(
@@ -83,7 +86,7 @@ async fn what_has_ended_is_known_for_a_while_and_what_carried_nothing_pushes_not
     );
     let ended = test.get("/api/relay/allocations/ended?limit=2").await;
     let ids = [&ended[0]["allocation"], &ended[1]["allocation"], &ended[2]];
-    assert_eq!(ids, [&json!("1"), &json!("10000"), &json!(null)]);
+    assert_eq!(ids, [&json!("10000"), &json!("9999"), &json!(null)]);
     let of_bob = test.get("/api/relay/allocations/ended?user=bob").await;
     assert_eq!(of_bob.as_array().map(Vec::len), Some(512));
 
