@@ -1,4 +1,4 @@
-// Pictures of the dashboard for docs/, of a server on which all kinds of things go on: `node shots.mjs [FOLDER]`, some six minutes.
+// Pictures of the dashboard for docs/, of a server on which all kinds of things go on: `node shots.mjs [FOLDER]`, some seven minutes.
 // No test: they are for people to look at.
 
 import { execFileSync } from "node:child_process";
@@ -88,6 +88,12 @@ async function take(page) {
   await shot(page, "played");
   await lead(page, "reflect");
   await shot(page, "viewers");
+  await enter(page);
+  await shot(page, "viewer");
+  await see(page, "reflect/viewer/ended");
+  await shot(page, "gone");
+  await lead(page, "relay");
+  await shot(page, "allocation");
   await see(page, "sessions/ended");
   await shot(page, "ended");
   await see(page, "relay");
@@ -127,6 +133,11 @@ async function see(page, hash) {
 /** What the first row of a view's first list leads to, or the one to which that key goes. */
 async function lead(page, hash, key = "ArrowDown") {
   await see(page, hash);
+  await enter(page, key);
+}
+
+/** What a row of the first list leads to. */
+async function enter(page, key = "ArrowDown") {
   const from = page.url();
   await page.locator(".body").first().focus();
   await page.keyboard.press(key);
